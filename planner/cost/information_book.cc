@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/message_limit.h"
 #include "core/units.h"
 #include "proto/lanes.h"
 #include "proto/model_size.h"
@@ -116,10 +117,12 @@ LayerFacts InformationBook::Query(int layer) const {
   facts.name = spec.name();
   facts.type = spec.type();
   facts.parameters = FloatCount(spec);
-  facts.factorable = spec.has_inner_product();
   facts.outputs = spec.inner_product().outputs();
   facts.inputs = spec.inner_product().inputs();
   facts.rows = spec.inner_product().rows();
+  // The longer one of its factors fits in a message.
+  const __int128 floats = __int128{facts.rows} * std::max(facts.outputs, facts.inputs);
+  facts.factorable = spec.has_inner_product() && floats * sizeof(float) <= kMostBodyBytes;
   return facts;
 }
 

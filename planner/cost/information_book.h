@@ -29,7 +29,7 @@ struct LayerFacts {
   std::string name;
   std::string type;
   int64_t parameters = 0;   // floats of all its blobs
-  bool factorable = false;  // its gradient is u^T v: SFB is possible
+  bool factorable = false;  // its gradient is u^T v, each of which is one message: SFB is possible
   int64_t outputs = 0;      // M, if factorable
   int64_t inputs = 0;       // N, if factorable
   int64_t rows = 0;         // K, rows of a worker's factors, if factorable

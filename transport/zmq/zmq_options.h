@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/message_limit.h"
 #include "core/time.h"
 #include "transport/security/job_key.h"
 
@@ -41,8 +42,8 @@ struct ZmqOptions {
   // where a full buffer is four. It lasts, at 40 Gb/s, for the 26 microseconds in which the I/O
   // thread comes back to fill it.
   int unsent_bytes = 128 << 10;
-  // A frame over this size ends its connection. Default: the largest KV pair and then some.
-  int64_t max_frame_bytes = int64_t{1} << 30;
+  // A frame over this size ends its connection.
+  int64_t max_frame_bytes = kMostBodyBytes;
   // How long Stop() waits for what is queued to leave (the last "end" messages). With 0 it is lost.
   Duration linger = Seconds(2);
   // After so long a connection ends whose other end is not there any more, which frees its memory:

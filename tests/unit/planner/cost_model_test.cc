@@ -6,8 +6,10 @@
 #include <cmath>
 #include <limits>
 #include <random>
+#include <utility>
 
 #include "core/error.h"
+#include "core/message_limit.h"
 
 namespace poseidon {
 namespace {
@@ -39,6 +41,17 @@ TEST(CostModelTest, EqualsThePapersTable) {
   EXPECT_EQ(2 * floats, 33554432);  // a worker alone: no function, it is all of PS's formula
   EXPECT_EQ(FloatsParameterServer(floats, 8, 8), 58720256);
   EXPECT_EQ(FloatsFactorBroadcast(4096, 4096, 32, 8), 3670016);
+}
+
+// A factor travels in one message.
+TEST(CostModelTest, AFactorTooLargeForAMessageIsNotSent) {
+  constexpr int64_t kRows = 160;
+  constexpr int64_t kOutputs = kMostBodyBytes / kRows / static_cast<int64_t>(sizeof(float));
+  for (const auto& [outputs, best] : {std::pair(kOutputs, SFB), {kOutputs + 1, PS}}) {
+    EXPECT_EQ(Best(outputs, 512, kRows, 2, 2), best) << outputs;
+    const InformationBook book(InnerProductModel(outputs, 512, kRows), 2, 2);
+    EXPECT_EQ(ChooseScheme(book, 0, Communication::ALL_SFB), best) << outputs;
+  }
 }
 
 TEST(CostModelTest, OneNodeMovesNothing) {
@@ -94,7 +107,8 @@ TEST(CostModelTest, ChoosesForClustersOfAnySize) {
   }
   const int64_t many = int64_t{1} << 31;
   EXPECT_EQ(Best(many, many, many, 1000000, 1000000), PS);
-  EXPECT_EQ(Best(many, many, 1, 1000, 1000), SFB);
+  const int64_t most = kMostBodyBytes / static_cast<int64_t>(sizeof(float));
+  EXPECT_EQ(Best(most, most, 1, 1000, 1000), SFB);
   EXPECT_EQ(FloatsFactorBroadcast(many, many, many, 1000000), std::numeric_limits<int64_t>::max());
 }
 

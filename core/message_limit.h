@@ -1,0 +1,12 @@
+// How long a message between nodes may be.
+#pragma once
+
+#include <cstdint>
+
+namespace poseidon {
+
+// A message whose body is longer ends its connection. A KV pair is at most half as long, and a layer
+// whose factors would be longer sends none.
+inline constexpr int64_t kMostBodyBytes = int64_t{1} << 30;
+
+}  // namespace poseidon
