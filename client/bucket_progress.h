@@ -35,6 +35,9 @@ class BucketProgress {
   // Whether the layer may be used in the forward pass of `iteration`: its parameters are there, and
   // without overlap all other layers' are, too.
   bool IsFresh(int layer, int64_t iteration) const;
+  // Whether no layer's exchange of an iteration ends for the program before all layers' gradients
+  // are ready.
+  bool ends_together() const { return no_overlap_ || wait_for_all_; }
   // The bucket that the layer is in.
   int bucket(int layer) const { return bucket_of_layer_[layer]; }
 

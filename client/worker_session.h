@@ -167,6 +167,7 @@ class WorkerSession {
   void WaitFresh(int layer, int64_t of);
   // Those of its bucket, itself among them.
   std::vector<int> layers_sent_with(int layer) const;
+  bool exchanges_end_together() const { return protocol_.progress().ends_together(); }
   // Sends the iteration's progress and moves to the next. Times are filled in here; those of the
   // exchange are the previous iteration's, the newest that is complete. True, with all layers
   // fresh, if the job goes over to another plan now: ChangePlan is next. Waits only for that.

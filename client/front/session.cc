@@ -1,6 +1,7 @@
 #include "poseidon/session.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "client/front/model_message.h"
@@ -57,13 +58,19 @@ class Session::Implementation {
     model_ = ToModelSpec(model);
     wire::TrainingInputs inputs;
     inputs.set_first_iteration(first_iteration);
+    lacks_optimizer_state_ = first_iteration > 0 && session_.rank() == 0 &&
+                             model_.update_rule().type() != "MeanGradient";
     Guarded([&] { session_.Declare(model_, inputs); });
     phase_ = Phase::kDeclared;
   }
 
   void Begin() {
     Expect(Phase::kDeclared, "Begin");
-    Guarded([&] { session_.Begin(); });
+    Guarded([&] {
+      // Who makes the updates gets a state from worker 0 then.
+      if (lacks_optimizer_state_) session_.RestoreOptimizerState(std::vector<float>(StateSize()));
+      session_.Begin();
+    });
     BeginTraining();
   }
 
@@ -117,6 +124,11 @@ class Session::Implementation {
       Misuse("GradientReady was called twice in iteration " + std::to_string(session_.iteration()) +
              " for layer \"" + model_.layers(layer).name() + "\"");
     }
+    // Its memory may be on its way to the others yet.
+    if (!session_.exchange().IsFresh(layer, session_.iteration())) {
+      Misuse("GradientReady was called in iteration " + std::to_string(session_.iteration()) +
+             " before WaitFresh for layer \"" + model_.layers(layer).name() + "\"");
+    }
     if (!has_groups_ && IsTorchType(model_.update_rule().type())) {
       Misuse("GradientReady was called before SetGroups");
     }
@@ -150,11 +162,12 @@ class Session::Implementation {
     ExpectLayer(layer, "WaitFresh");
     const int64_t iteration = session_.iteration();
     if (!ready_[layer]) return Guarded([&] { session_.WaitFresh(layer, iteration); });
-    for (const int other : session_.layers_sent_with(layer)) {
+    for (const int other : LayersFreshWith(layer)) {
       if (ready_[other]) continue;
-      Misuse("WaitFresh was called for layer \"" + model_.layers(layer).name() +
-             "\" between its GradientReady and EndIteration, but it is sent together with \"" +
-             model_.layers(other).name() + "\", whose gradient is not ready");
+      Misuse(
+          "WaitFresh was called for layer \"" + model_.layers(layer).name() +
+          "\" between its GradientReady and EndIteration, but it becomes fresh together with \"" +
+          model_.layers(other).name() + "\", whose gradient is not ready");
     }
     Guarded([&] { session_.WaitFresh(layer, iteration + 1); });
   }
@@ -195,7 +208,13 @@ class Session::Implementation {
   void RestoreOptimizerState(std::vector<float> state) {
     Expect(Phase::kDeclared, "RestoreOptimizerState");
     ExpectWorker0("RestoreOptimizerState");
+    if (session_.iteration() == 0) {
+      Misuse(
+          "RestoreOptimizerState in a training that begins with iteration 0, where the optimizer "
+          "has no state; give Declare the first_iteration that the state is of");
+    }
     ExpectStateSize(state.size());
+    lacks_optimizer_state_ = false;
     Guarded([&] { session_.RestoreOptimizerState(std::move(state)); });
   }
 
@@ -274,13 +293,24 @@ class Session::Implementation {
     message.Add(times.begin(), times.end());
   }
 
+  size_t StateSize() const {
+    int64_t floats = 0;
+    for (const LayerSpec& layer : model_.layers()) floats += FloatCount(layer);
+    return floats * OptimizerStatePerParameter(ToUpdateRule(model_.update_rule()));
+  }
+
   void ExpectStateSize(size_t floats) const {
-    int64_t expected = 0;
-    for (const LayerSpec& layer : model_.layers()) expected += FloatCount(layer);
-    expected *= OptimizerStatePerParameter(ToUpdateRule(model_.update_rule()));
-    if (static_cast<int64_t>(floats) == expected) return;
+    if (floats == StateSize()) return;
     Misuse("RestoreOptimizerState was given " + std::to_string(floats) +
-           " floats; the state of this model has " + std::to_string(expected));
+           " floats; the state of this model has " + std::to_string(StateSize()));
+  }
+
+  // Layers whose gradients have to be ready before the layer has its values for the next iteration.
+  std::vector<int> LayersFreshWith(int layer) const {
+    if (!session_.exchanges_end_together()) return session_.layers_sent_with(layer);
+    std::vector<int> all(model_.layers_size());
+    std::iota(all.begin(), all.end(), 0);
+    return all;
   }
 
   size_t CountGroups() const {
@@ -343,6 +373,8 @@ class Session::Implementation {
   WorkerSession session_;
   ModelSpec model_;
   Phase phase_ = Phase::kJoined;
+  bool lacks_optimizer_state_ =
+      false;  // training goes on from an iteration, and nobody has said it
   int64_t first_iteration_ = 0;
   Time begin_{};
   bool has_groups_ = false;             // SetGroups was called

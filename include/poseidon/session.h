@@ -150,13 +150,14 @@ class Session {
   // whose workers do not agree ends with their ranks. Before the iteration's first GradientReady,
   // at least once.
   void SetGroups(std::vector<ParameterGroup> groups);
-  // The layer's gradient of this iteration is in its memory, once an iteration for each layer.
-  // Returns at once.
+  // The layer's gradient of this iteration is in its memory, once an iteration for each layer,
+  // after WaitFresh for it. Returns at once.
   void GradientReady(int layer);
   // Waits until the layer has the parameters for this iteration's forward pass. After the layer's
   // GradientReady: until it has those for the next one's, which a program may do that exchanges
   // some layers much earlier in an iteration than others; all layers that the plan has put into one
-  // bucket with it must be ready.
+  // bucket with it must be ready, and all there are with communication.wait_for_all or without
+  // overlap.
   void WaitFresh(int layer);
   // The layers that the plan has put into one bucket with this one, which is one of them, ascending
   // and without gaps: they become fresh together. From Declare on; others after EndIteration has
@@ -173,8 +174,9 @@ class Session {
   bool WantsLayerTimes() const;
   void ReportLayerTimes(std::span<const double> forward_ms, std::span<const double> backward_ms);
 
-  // Worker 0, before Begin, where training goes on from a snapshot: the optimizer's state of all
-  // parameters, in the model's order, as CollectOptimizerState returned it.
+  // Worker 0, before Begin, where training goes on from a snapshot (Declare's first_iteration is
+  // above 0): the optimizer's state of all parameters, in the model's order, as
+  // CollectOptimizerState returned it. Where it is not called the state begins as zeros.
   void RestoreOptimizerState(std::vector<float> state);
   // Worker 0, for a snapshot: between the last layer's WaitFresh and the first GradientReady.
   std::vector<float> CollectOptimizerState();

@@ -73,7 +73,7 @@ class InstallTest(installed.InstalledTest):
             "values was called before Declare",
             "Begin was called before Declare, its place is between Declare and Begin",
             "the model has no layers",
-            "RestoreOptimizerState was given 3 floats; the state of this model has 2",
+            "RestoreOptimizerState in a training that begins with iteration 0",
             "values was called for layer 1 of a model with 1",
             "mean_gradient is for models whose optimizer is kMeanGradient",
             'EndIteration of iteration 0 before GradientReady of layer "only"',
@@ -82,6 +82,22 @@ class InstallTest(installed.InstalledTest):
             "Finish after 1 of 2 iterations",
             "GradientReady was called after Finish or an error",
         ]
+        self.assert_said(said, expected)
+
+    def test_mistakes_of_a_program_that_goes_on_are_named(self):
+        """Its optimizer begins without a state, as nobody gives it one."""
+        summary = self.run_program(self.program("misuse"), self.path("said"), "later")
+        self.assert_same_parameters(summary, 2)
+        self.assertEqual(summary["iterations"], 2)
+        with open(self.path("said"), encoding="utf-8") as file:
+            said = file.read().splitlines()
+        expected = [
+            "RestoreOptimizerState was given 3 floats; the state of this model has 2",
+            'GradientReady was called in iteration 6 before WaitFresh for layer "only"',
+        ]
+        self.assert_said(said, expected)
+
+    def assert_said(self, said, expected):
         self.assertEqual(len(said), len(expected), said)
         for line, part in zip(said, expected):
             self.assertIn(part, line)

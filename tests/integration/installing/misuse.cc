@@ -1,18 +1,50 @@
 // Makes the mistakes that a program can make with a Session, writes what it is told to the file
-// that the first argument names, and trains on. With "give-up" it leaves the job instead.
+// that the first argument names, and trains on. With "give-up" it leaves the job instead; with
+// "later" as the second argument it goes on from an iteration, with another worker.
 #include <poseidon/session.h>
 
+#include <chrono>
 #include <fstream>
 #include <functional>
 #include <iostream>
 #include <string>
+#include <thread>
+
+namespace {
+
+using Refused = std::function<void(const std::function<void()>&)>;
+
+const poseidon::Model kModel = {.layers = {{.name = "only", .blobs = {{.shape = {2}}}}},
+                                .iterations = 2};
+
+// Worker 0 has no optimizer state to go on with, and is ahead of worker 1, which tells of nothing.
+void GoOn(poseidon::Session& session, const Refused& refused) {
+  poseidon::Model model = kModel;
+  model.iterations = 7;
+  session.Declare(model, 5);
+  if (session.rank() == 0) refused([&] { session.RestoreOptimizerState({1, 2, 3}); });
+  session.Begin();
+  while (session.iteration() < model.iterations) {
+    if (session.rank() == 0 && session.iteration() == 6) {
+      refused([&] { session.GradientReady(0); });
+    }
+    session.WaitFresh(0);
+    if (session.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    session.gradient(0).dense[0] = 1;
+    session.GradientReady(0);
+    session.EndIteration();
+  }
+  session.Finish();
+}
+
+}  // namespace
 
 int main(int count, char** words) {
   const std::string argument = count > 1 ? words[1] : "";
   poseidon::Session session(poseidon::SessionOptions::FromEnvironment());
   if (argument == "give-up") return session.rank();
 
-  std::ofstream said(argument);
+  std::ofstream said(argument + (session.rank() == 0 ? "" : ".of-worker-1"));
   const auto refused = [&said](const std::function<void()>& mistake) {
     try {
       mistake();
@@ -21,10 +53,14 @@ int main(int count, char** words) {
       said << error.what() << std::endl;
     }
   };
+  if (count > 2) {
+    GoOn(session, refused);
+    return 0;
+  }
   refused([&] { session.values(0); });
   refused([&] { session.Begin(); });
   refused([&] { session.Declare({}); });
-  session.Declare({.layers = {{.name = "only", .blobs = {{.shape = {2}}}}}, .iterations = 2});
+  session.Declare(kModel);
   refused([&] { session.RestoreOptimizerState({1, 2, 3}); });
   refused([&] { session.values(1); });
   refused([&] { session.mean_gradient(0); });
