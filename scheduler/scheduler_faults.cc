@@ -95,7 +95,9 @@ void SchedulerActor::OnPhaseDeadline(Outbox& outbox) {
 
 void SchedulerActor::OnSilent(const Envelope& envelope, Outbox& outbox) {
   wire::Silent silent;
-  if (!silent.ParseFromString(envelope.body.ToString())) return;
+  // The monitor of an earlier view may have sent it just before this one's, in which another
+  // process may have the rank.
+  if (!silent.ParseFromString(envelope.body.ToString()) || envelope.epoch != view_.epoch()) return;
   std::string lost;
   std::vector<NodeId> nodes;
   double seconds = 0;

@@ -28,9 +28,16 @@ void AddSilent(const NodeId& node, Duration silence, wire::Silent& silent) {
   silent.add_silent_seconds(ToSeconds(silence));
 }
 
-void Report(const wire::Silent& silent, Outbox& outbox) {
-  if (silent.nodes_size() == 0) return;
-  outbox.Send(MakeEnvelope(MessageKind::kPeerSilent, Here(kControlLane), silent));
+// To the control lane of this node, from who watches under the view of this epoch.
+template <typename Message>
+void Report(MessageKind kind, const Message& message, uint64_t epoch, Outbox& outbox) {
+  Envelope report = MakeEnvelope(kind, Here(kControlLane), message);
+  report.epoch = epoch;
+  outbox.Send(std::move(report));
+}
+
+void ReportSilent(const wire::Silent& silent, uint64_t epoch, Outbox& outbox) {
+  if (silent.nodes_size() > 0) Report(MessageKind::kPeerSilent, silent, epoch, outbox);
 }
 
 }  // namespace
@@ -142,7 +149,7 @@ void HeartbeatSender::OnTimer(TimerId timer, Outbox& outbox) {
     outbox.Send(Beat(MessageKind::kHeartbeat, SchedulerHeartbeat(), epoch_));
     outbox.SetTimer(kBeat, timing_.interval);
   } else {
-    Report(detector_.Check(outbox.now), outbox);
+    ReportSilent(detector_.Check(outbox.now), epoch_, outbox);
     outbox.SetTimer(kCheck, timing_.check_interval());
   }
 }
@@ -189,11 +196,9 @@ void HeartbeatMonitor::Check(Outbox& outbox) {
   const wire::CutOff::State before = detector_.cut_off().state();
   const wire::Silent silent = detector_.Check(outbox.now);
   if (detector_.cut_off().state() != before) {
-    Envelope news = MakeEnvelope(MessageKind::kCutOff, Here(kControlLane), detector_.cut_off());
-    news.epoch = view_.epoch();
-    outbox.Send(std::move(news));
+    Report(MessageKind::kCutOff, detector_.cut_off(), view_.epoch(), outbox);
   }
-  Report(silent, outbox);
+  ReportSilent(silent, view_.epoch(), outbox);
 }
 
 void HeartbeatMonitor::TellOverdue(Outbox& outbox) {

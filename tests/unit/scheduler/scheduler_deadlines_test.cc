@@ -95,12 +95,15 @@ class SchedulerDeadlinesTest : public testing::Test {
     for (const NodeId& worker : kWorkers) SayReady(worker);
   }
 
-  void FallSilent(const NodeId& node) {
+  void FallSilent(const NodeId& node) { FallSilent(node, view_.epoch()); }
+  void FallSilent(const NodeId& node, uint64_t epoch) {
     wire::Silent silent;
     silent.add_nodes()->set_role(static_cast<uint32_t>(node.role));
     silent.mutable_nodes(0)->set_rank(node.rank);
     silent.add_silent_seconds(10);
-    Send(MakeEnvelope(MessageKind::kPeerSilent, Here(kControlLane), silent));
+    Envelope report = MakeEnvelope(MessageKind::kPeerSilent, Here(kControlLane), silent);
+    report.epoch = epoch;
+    Send(std::move(report));
   }
 
   // Worker 0 has stopped the exchange.
@@ -151,6 +154,20 @@ TEST_F(SchedulerDeadlinesTest, AHoldAmongProgramsThatLoadWaitsForThem) {
   Register(kWorkers[1], 10);
   FallSilent(kWorkers[1]);
   EXPECT_EQ(deadline(), kStall);
+}
+
+// Its report may be on its way when another process takes the rank.
+TEST_F(SchedulerDeadlinesTest, TheMonitorOfAnEarlierViewLosesNobody) {
+  BeginTraining();
+  const uint64_t earlier = view_.epoch();
+  FallSilent(kWorkers[1]);
+  Hold();
+  Register(kWorkers[1], 10);
+  ASSERT_NE(view_.epoch(), earlier);
+  FallSilent(kWorkers[1], earlier);
+  EXPECT_TRUE(outbox_.messages.empty());
+  FallSilent(kWorkers[1]);
+  EXPECT_FALSE(outbox_.messages.empty());
 }
 
 }  // namespace

@@ -312,7 +312,9 @@ TEST(HeartbeatMonitorTest, AfterACutAllHaveAsMuchTimeAsTheirConnectionsMayNeed) 
         monitor.OnTimer(2, outbox);
       }
       for (const Envelope& envelope : outbox.messages) {
-        if (envelope.kind == MessageKind::kPeerSilent) given_up_after = now - Seconds(100);
+        if (envelope.kind != MessageKind::kPeerSilent) continue;
+        given_up_after = now - Seconds(100);
+        EXPECT_EQ(envelope.epoch, kEpoch);
       }
     }
     EXPECT_EQ(given_up_after, after_cut ? timing.heard_again_within()
