@@ -30,6 +30,11 @@ std::string AboutKey(const std::shared_ptr<const Job>& job) {
   return has_key ? " Has it the same security.key_file?" : "";
 }
 
+// Is there until a registration has left this node.
+struct WaitingRegistration : Departure {
+  void Left(Time) override {}
+};
+
 Address SchedulerControl() { return {{Role::kScheduler, 0}, kControlLane}; }
 
 }  // namespace
@@ -115,7 +120,14 @@ void Member::SendRegister(Outbox& outbox) {
   if (options_.job != nullptr) *request.mutable_job() = *options_.job;
   request.set_replaces(options_.replaces);
   request.set_base(base_);
-  outbox.Send(MakeEnvelope(MessageKind::kRegister, SchedulerControl(), request));
+  Envelope envelope = MakeEnvelope(MessageKind::kRegister, SchedulerControl(), request);
+  envelope.departure = std::make_shared<WaitingRegistration>();
+  registration_ = envelope.departure;
+  outbox.Send(std::move(envelope));
+  SetRegisterTimer(outbox);
+}
+
+void Member::SetRegisterTimer(Outbox& outbox) const {
   // To the scheduler a node that is gathered is alive as long as it repeats its registration, which
   // then stands for a heartbeat. More often would do harm: each is answered with the view, and
   // views of tens of thousands of nodes, to as many, take minutes to leave.
@@ -135,6 +147,9 @@ void Member::OnTimer(TimerId timer, Outbox& outbox) {
   WarnOfSilence(outbox.now);
   const bool is_silent = outbox.now - last_answer_ >= kLookUpPause;
   if (is_silent && outbox.now - last_look_up_ >= kLookUpPause) LookUpScheduler(outbox);
+  // While the last one waits for a connection another is of no use: a scheduler that comes would
+  // answer each of them with all it has to say.
+  if (!registration_.expired()) return SetRegisterTimer(outbox);
   SendRegister(outbox);
 }
 

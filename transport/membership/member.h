@@ -96,6 +96,7 @@ class Member {
   void FollowScheduler(Outbox& outbox);
   bool waits_for_scheduler() const { return (!joined_ || orphaned_) && !ended_; }
   void SendRegister(Outbox& outbox);
+  void SetRegisterTimer(Outbox& outbox) const;
   // Logs, ever more rarely, that nobody has answered yet.
   void WarnOfSilence(Time now);
   void OnViewMessage(const Envelope& envelope, Outbox& outbox);
@@ -118,6 +119,7 @@ class Member {
   bool joined_ = false;
   bool orphaned_ = false;  // has joined, and the scheduler is silent
   bool ended_ = false;
+  std::weak_ptr<const Departure> registration_;  // the last one's, while it is in this node
   Time last_answer_{};
   Time last_look_up_{};
   Duration next_warning_ = Seconds(5);  // of silence

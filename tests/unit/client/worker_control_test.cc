@@ -84,9 +84,9 @@ class WorkerControlTest : public testing::Test {
 
 TEST_F(WorkerControlTest, TheProgramHearsOnceOfAStartThatIsSaidOften) {
   CountSent(MessageKind::kReady);
-  // A scheduler that comes late finds all the registrations that have waited for it, and answers
-  // each with the plan, and each answer to that with a start. The program answers a start with what
-  // it has done, which may be thousands of messages.
+  // A scheduler that was cut off finds all the registrations that TCP repeats, and answers each
+  // with the plan, and each answer to that with a start. The program answers a start with what it
+  // has done, which may be thousands of messages.
   for (int schedulers = 0; schedulers < 2; ++schedulers) {
     for (int again = 0; again < 30; ++again) Receive(MessageKind::kPlan, OneLayer(0), 0);
     EXPECT_EQ(CountSent(MessageKind::kReady), 30);

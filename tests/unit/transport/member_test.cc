@@ -101,6 +101,22 @@ TEST_F(MemberTest, RegistersAgainAndAgain) {
   }
 }
 
+// It may wait for a scheduler that is not there yet, which would find all that has been sent.
+TEST_F(MemberTest, DoesNotRegisterAgainWhileItsRegistrationWaits) {
+  const auto fire_timer = [&] {
+    const Outbox::Timer timer = outbox_.timers.back();
+    outbox_.Clear();
+    outbox_.now += *timer.delay;
+    member_.OnTimer(timer.id, outbox_);
+    return outbox_.messages.size();
+  };
+  {
+    const Envelope waits = outbox_.messages.at(0);
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(fire_timer(), 0U);
+  }
+  EXPECT_EQ(fire_timer(), 1U) << "what has left may be lost with its connection";
+}
+
 // A member whose scheduler's name leads to `address` whenever it is looked up; runs its timers
 // until it goes there.
 class FollowingMember {
