@@ -49,6 +49,8 @@ ZmqOptions SocketOptions(const CommunicatorOptions& options) {
   sockets.control_port = self.port;
   sockets.data_lanes = options.lanes;
   sockets.linger = kLinger;
+  // Through as long a failure of the network as a call may outlive.
+  sockets.silent_connection += options.silence;
   return sockets;
 }
 

@@ -92,7 +92,8 @@ ZmqOptions NodeZmqOptions(const Job& job, const std::string& public_host) {
   options.times_actors = job.monitor().has_node_port();
   options.window_bytes = job.communication().window_bytes();
   // Through as long a failure of the network as a job may outlive.
-  options.silent_connection += SchedulerDeadline(job).value_or(Duration::zero());
+  options.silent_connection +=
+      TimingOf(job).deadline + SchedulerDeadline(job).value_or(Duration::zero());
   if (job.training().trace()) options.kept_events = kTracedEvents;
   // So that who has heard of a death also ends within the deadline (HeartbeatTiming).
   options.linger = std::min(options.linger, TimingOf(job).interval);

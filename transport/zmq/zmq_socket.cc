@@ -29,9 +29,10 @@ uint64_t Affinity(const ZmqOptions& options, int lane) {
 
 // So that a connection ends after so long a silence, to a few seconds.
 void SetKeepAlive(zmq::socket_t& socket, Duration silence) {
-  constexpr int kIdle = 10;         // seconds until the first probe
-  constexpr int kMostProbes = 100;  // Linux allows 127
-  const int probing = std::max(1, static_cast<int>(ToSeconds(silence)) - kIdle);
+  constexpr int kIdle = 10;                           // seconds until the first probe
+  constexpr int kMostProbes = 100;                    // Linux allows 127
+  constexpr double kLongest = kMostProbes * 32767.0;  // seconds; Linux allows 32767 between probes
+  const int probing = static_cast<int>(std::clamp(ToSeconds(silence) - kIdle, 1.0, kLongest));
   const int interval = std::max(5, (probing + kMostProbes - 1) / kMostProbes);
   socket.set(zmq::sockopt::tcp_keepalive, 1);
   socket.set(zmq::sockopt::tcp_keepalive_idle, kIdle);

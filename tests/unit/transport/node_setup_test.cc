@@ -37,6 +37,19 @@ TEST(NodeZmqOptions, NameAHostThatCanNotBeResolved) {
               HasSubstr("the other nodes are to reach this one there"));
 }
 
+// An end that does not send would else close a connection whose other end repeats what was lost
+// later.
+TEST(NodeZmqOptions, KeepConnectionsThroughASilenceThatTheJobOutlives) {
+  Job job = OpenJob();
+  job.mutable_communication()->set_heartbeat_deadline_seconds(120);
+  const auto silent = [&] { return NodeZmqOptions(job, "10.0.0.7").silent_connection; };
+  // Half a minute for the kernel's probes to find that the other end is there again.
+  EXPECT_GE(silent(), Seconds(120 + 20));
+  job.mutable_recovery()->set_mode(Recovery::REPLACE);
+  job.mutable_recovery()->set_scheduler_deadline_seconds(300);
+  EXPECT_GE(silent(), Seconds(120 + 300 + 20));
+}
+
 Cluster ClusterAt(const std::string& host, double join_deadline) {
   Cluster cluster;
   cluster.set_scheduler_host(host);
