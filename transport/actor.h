@@ -51,10 +51,12 @@ struct Outbox {
   struct Route {
     Address to;
     std::string endpoint;
-    // The lane that sets the route hears kConnectionLost once it has been connected and the machine
-    // at the other end has then confirmed nothing of what is sent for so long. A process that ends
-    // there closes its connections, and is not told of. nullopt: nothing is.
+    // A connection ends, and is made anew, once the machine at the other end has confirmed nothing
+    // of what is sent for so long. nullopt: when the kernel gives up, in a quarter of an hour.
     std::optional<Duration> lost_after = std::nullopt;
+    // With that: the lane that sends there then hears kConnectionLost, if it was connected. A
+    // process that ends there closes its connections, and is not told of.
+    bool tells_loss = false;
   };
   struct Attachment {
     int lane = 0;

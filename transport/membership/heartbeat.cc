@@ -165,7 +165,9 @@ std::string HeartbeatMonitor::MachineOf(const wire::Node& node) const {
 
 void HeartbeatMonitor::OnStart(Outbox& outbox) {
   for (const wire::Node& node : view_.nodes()) {
-    outbox.routes.push_back({{IdOf(node), kHeartbeatLane}, node.endpoints(kHeartbeatLane)});
+    outbox.routes.push_back({.to = {IdOf(node), kHeartbeatLane},
+                             .endpoint = node.endpoints(kHeartbeatLane),
+                             .lost_after = options_.timing.reconnect_after()});
     detector_.Expect(IdOf(node), outbox.now, MachineOf(node));
   }
   if (options_.after_cut) detector_.SpareUntil(outbox.now + options_.timing.heard_again_within());

@@ -74,11 +74,13 @@ std::optional<Error> FailureIn(const Envelope& envelope) {
 }
 
 void Member::SetSchedulerRoutes(Outbox& outbox) const {
-  outbox.routes.push_back({SchedulerControl(), options_.scheduler_control_endpoint,
-                           options_.heartbeat.allowed_silence()});
-  outbox.routes.push_back({{SchedulerControl().node, kHeartbeatLane},
-                           options_.scheduler_heartbeat_endpoint,
-                           options_.heartbeat.reconnect_after()});
+  outbox.routes.push_back({.to = SchedulerControl(),
+                           .endpoint = options_.scheduler_control_endpoint,
+                           .lost_after = options_.heartbeat.allowed_silence(),
+                           .tells_loss = true});
+  outbox.routes.push_back({.to = {SchedulerControl().node, kHeartbeatLane},
+                           .endpoint = options_.scheduler_heartbeat_endpoint,
+                           .lost_after = options_.heartbeat.reconnect_after()});
 }
 
 void Member::LookUpScheduler(Outbox& outbox) {

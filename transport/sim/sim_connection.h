@@ -1,5 +1,5 @@
 // SimConnection: what a simulated node knows of a connection that it wants to hear the loss of
-// (Outbox::Route::lost_after).
+// (Outbox::Route::tells_loss).
 #pragma once
 
 #include <optional>

@@ -66,7 +66,8 @@
 //
 // Differences from ZmqRuntime, which an actor must not notice: delivered envelopes keep the `to`
 // that their sender wrote; connections take no time; queues are not bounded. A watched connection
-// (Outbox::Route::lost_after) is lost when an envelope was dropped and none has arrived since.
+// (Outbox::Route::tells_loss) is lost when an envelope was dropped and none has arrived since, and
+// the lane that has set the route hears of it.
 //
 // Not thread-safe; different SimRuntimes are independent.
 #pragma once

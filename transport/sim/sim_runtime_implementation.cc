@@ -243,7 +243,7 @@ void SimRuntime::Implementation::CarryOut(SimLane lane, Outbox& outbox) {
   if (outbox.identity) NodeAt(node).self = *outbox.identity;
   for (const Outbox::Route& route : outbox.routes) {
     SetRoute(node, route.to, route.endpoint);
-    if (route.lost_after) Watch(lane, route);
+    if (route.lost_after && route.tells_loss) Watch(lane, route);
   }
   if (outbox.shared_routes != nullptr) ShareRoutes(node, outbox.shared_routes);
   for (Outbox::Attachment& attachment : outbox.attachments) {

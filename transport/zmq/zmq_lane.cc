@@ -320,7 +320,7 @@ void ZmqLane::CarryOut() {
   }
   for (const Outbox::Route& route : outbox_.routes) {
     SetRoute(route);
-    node_.AddRoute({route.to, route.endpoint}, lane_);
+    node_.AddRoute(route, lane_);
   }
   for (Outbox::Attachment& attachment : outbox_.attachments) {
     node_.Attach(attachment.lane, std::move(attachment.actor));
@@ -369,7 +369,7 @@ ZmqPeer* ZmqLane::FindPeer(const Address& to) {
     auto made = std::make_unique<ZmqPeer>(node_.context, node_.options, node_.window_bytes, lane_,
                                           route->second, inbox_.waker(), node_.counters, events_);
     ZmqPeer* const added = peers_.emplace(to, std::move(made)).first->second.get();
-    if (added->loss_fd()) watched_.emplace_back(to, added);
+    if (route->second.tells_loss) watched_.emplace_back(to, added);
     return added;
   } catch (const ProtocolError& error) {
     ReportBadEndpoint(to, error);

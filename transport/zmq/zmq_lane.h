@@ -118,7 +118,7 @@ class ZmqLane {
   WorkQueue work_;
   std::unordered_map<Address, Outbox::Route, AddressHash> routes_;
   std::unordered_map<Address, std::unique_ptr<ZmqPeer>, AddressHash> peers_;
-  std::vector<std::pair<Address, ZmqPeer*>> watched_;  // those whose routes have `lost_after`
+  std::vector<std::pair<Address, ZmqPeer*>> watched_;  // those whose routes have `tells_loss`
   std::vector<pollfd> polled_;                         // as Sleep fills it
   std::vector<ZmqPeer*> unfinished_;                   // those that have envelopes queued
   bool drained_ = false;                               // the receiver had no more messages

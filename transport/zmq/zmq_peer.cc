@@ -44,7 +44,8 @@ ZmqPeer::ZmqPeer(zmq::context_t& context, const ZmqOptions& options,
       waker_(std::move(waker)),
       counters_(counters),
       events_(events),
-      lost_after_(route.lost_after) {
+      lost_after_(route.lost_after),
+      tells_loss_(route.lost_after && route.tells_loss) {
   Connect();
 }
 
@@ -54,7 +55,7 @@ void ZmqPeer::Connect() {
     watch_.reset();
     connection_made_.reset();
     socket_ = MakeSender(context_, options_, lane_, lost_after_);
-    if (lost_after_) {
+    if (tells_loss_) {
       Watch();
     } else if (lane_ >= kFirstDataLane) {
       connecting_.emplace(context_, socket_, ZMQ_EVENT_CONNECTED);

@@ -51,7 +51,7 @@ class ZmqPeer {
   // Moreover, the kernel has all that was sent.
   bool idle() const { return queue_.empty() && window_->empty(); }
 
-  // If the route has `lost_after`: whether, since the last call, a connection was lost as that
+  // If the route has `tells_loss`: whether, since the last call, a connection was lost as that
   // says.
   bool TakeLoss();
   // Then readable when there may be one; else none.
@@ -91,10 +91,11 @@ class ZmqPeer {
   uint64_t count_ = 0;
   std::shared_ptr<ZmqWindow> window_;
   const std::optional<Duration> lost_after_;
+  const bool tells_loss_;
   zmq::socket_t socket_;
   // Until there is a connection; a later one of the same socket, which is rare, is not tuned.
   std::optional<ZmqMonitor> connecting_;
-  // In the place of that where the route has `lost_after`, as a socket has one monitor.
+  // In the place of that where the route has `tells_loss`, as a socket has one monitor.
   std::optional<ZmqMonitor> watch_;
   std::optional<Time> connection_made_;
   Time connected_{};   // or tried in vain

@@ -279,6 +279,7 @@ TEST(HeartbeatMonitorTest, AnswersHeartbeatsOfItsViewOnly) {
   monitor.OnStart(outbox);
   ASSERT_EQ(outbox.routes.size(), 1u);
   EXPECT_EQ(outbox.routes[0].endpoint, "heartbeat");
+  EXPECT_EQ(outbox.routes[0].lost_after, Timing(1, 10).reconnect_after());
 
   outbox.Clear();
   monitor.OnMessage(Frame(MessageKind::kHeartbeat, kWorker, kEpoch + 1), outbox);

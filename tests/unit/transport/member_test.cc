@@ -280,6 +280,8 @@ TEST_F(MemberTest, ASilentSchedulerEndsIt) {
 
 TEST_F(MemberTest, ASchedulerThatWasThereAndIsBeyondReachEndsIt) {
   EXPECT_EQ(outbox_.routes[0].lost_after, HeartbeatTiming().allowed_silence());
+  EXPECT_TRUE(outbox_.routes[0].tells_loss);
+  EXPECT_EQ(outbox_.routes[1].lost_after, HeartbeatTiming().reconnect_after());
   Envelope lost;
   lost.kind = MessageKind::kConnectionLost;
   lost.from = kSchedulerControl;

@@ -308,7 +308,8 @@ TEST(SimRuntimeTest, AWatchedConnectionIsLostWhenNothingArrivesForSoLong) {
     running = &cluster.runtime;
     Script& sender = *cluster.scripts[0];
     sender.on_start = [&](Outbox& outbox) {
-      outbox.routes.push_back({{Worker(1), kLane}, cluster.runtime.endpoint(1, kLane), Ns(10'000)});
+      outbox.routes.push_back(
+          {{Worker(1), kLane}, cluster.runtime.endpoint(1, kLane), Ns(10'000), true});
       outbox.SetTimer(1, Ns(0));
     };
     sender.on_timer = [](TimerId, Outbox& outbox) {

@@ -61,8 +61,9 @@ TEST(ZmqRuntime, TellsOfALostConnectionToWhoeverWatchesIt) {
                                    nodes[2]->endpoint(kControlLane)};
   auto watching = std::make_unique<FunctionActor>();
   watching->on_start = [&](Outbox& outbox) {
-    outbox.routes.push_back({WorkerLane(1, kControlLane), endpoints[0], kLostAfter});
-    outbox.routes.push_back({WorkerLane(2, kControlLane), endpoints[1], std::chrono::hours(1)});
+    outbox.routes.push_back({WorkerLane(1, kControlLane), endpoints[0], kLostAfter, true});
+    outbox.routes.push_back(
+        {WorkerLane(2, kControlLane), endpoints[1], std::chrono::hours(1), true});
     for (const int rank : {1, 2}) outbox.Send(Gradient(WorkerLane(rank, kControlLane), {}));
   };
   watching->on_message = [](const Envelope& envelope, Outbox& outbox) {
@@ -82,6 +83,34 @@ TEST(ZmqRuntime, TellsOfALostConnectionToWhoeverWatchesIt) {
   EXPECT_EQ(lost->kind, MessageKind::kConnectionLost);
   EXPECT_EQ(lost->chunk, 1u);
   EXPECT_FALSE(nodes[0]->mailbox().Take(Duration(0)));
+}
+
+// A route is all lanes', and the one that sends there makes the connection.
+TEST(ZmqRuntime, TellsOfALostConnectionWhereAnotherLaneHasSetTheRoute) {
+  constexpr std::chrono::milliseconds kLostAfter(50);
+  auto nodes = MakeNodes(2, Lanes(0));
+  const Address to = WorkerLane(1, kHeartbeatLane);
+  auto setting = std::make_unique<FunctionActor>();
+  setting->on_start = [&](Outbox& outbox) {
+    outbox.routes.push_back({to, nodes[1]->endpoint(kHeartbeatLane), kLostAfter, true});
+    auto sending = std::make_unique<FunctionActor>();
+    sending->on_start = [&](Outbox& sends) { sends.Send(Gradient(to, {})); };
+    sending->on_message = [](const Envelope& envelope, Outbox& sends) {
+      sends.Send(envelope);
+      sends.messages.back().to = Here(kApplicationLane);
+    };
+    outbox.Attach(kHeartbeatLane, std::move(sending));
+  };
+  nodes[0]->Attach(kControlLane, std::move(setting));
+  nodes[1]->Attach(kHeartbeatLane, Forwarder());
+  for (auto& node : nodes) node->Start();
+  ASSERT_TRUE(nodes[1]->mailbox().Take(kPatience));
+  EXPECT_FALSE(nodes[0]->mailbox().Take(5 * kLostAfter)) << "a silent peer is not lost";
+  nodes[1]->Stop();
+  const auto lost = nodes[0]->mailbox().Take(kPatience);
+  ASSERT_TRUE(lost);
+  EXPECT_EQ(lost->kind, MessageKind::kConnectionLost);
+  EXPECT_EQ(lost->from.lane, kHeartbeatLane);
 }
 
 // Counts, and knows the time of the last.
