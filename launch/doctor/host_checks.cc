@@ -246,9 +246,12 @@ Findings CheckClocks(const CheckedHosts& hosts) {
 }
 
 int64_t OpenFilesOf(const JobNeeds& needs) {
-  // Libraries, logs, data, and two sockets a lane with each other node: to it and from it.
-  constexpr int64_t kOwn = 128;
-  return kOwn + 2 * static_cast<int64_t>(2 + needs.lanes) * needs.nodes;
+  constexpr int64_t kOwn = 128;  // libraries, logs, data
+  // With each other node: a connection to it, one from it, what wakes the thread that sends, and
+  // two until it is connected, by which it hears that. The scheduler's two lanes do without those.
+  constexpr int64_t kDataLane = 5;
+  constexpr int64_t kSchedulersLanes = 2 * 3;
+  return kOwn + std::max(kDataLane * needs.lanes, kSchedulersLanes) * needs.nodes;
 }
 
 Findings CheckLimits(const CheckedHosts& hosts, const JobNeeds& needs) {

@@ -3,6 +3,7 @@
 #include <glog/logging.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <optional>
 #include <utility>
@@ -22,6 +23,11 @@ constexpr int64_t kSmallestCharge = 512;
 
 // How soon a socket is replaced whose endpoint turned out not to speak ZeroMQ.
 constexpr Duration kReplaceAfter = std::chrono::seconds(1);
+
+// And not something that the system lacks.
+bool IsNoEndpoint(const zmq::error_t& error) {
+  return error.num() == EINVAL || error.num() == EPROTONOSUPPORT || error.num() == ENODEV;
+}
 
 Payload Copy(const Payload& payload) {
   auto copy = std::make_shared_for_overwrite<std::byte[]>(payload.size());
@@ -50,6 +56,9 @@ ZmqPeer::ZmqPeer(zmq::context_t& context, const ZmqOptions& options,
 }
 
 void ZmqPeer::Connect() {
+  // A window of its own: what an earlier socket holds comes back to the earlier window.
+  window_ = std::make_shared<ZmqWindow>(window_bytes_, waker_);
+  connected_ = SteadyNow();
   try {
     connecting_.reset();
     watch_.reset();
@@ -62,17 +71,17 @@ void ZmqPeer::Connect() {
     }
     // In the background, and again whenever the connection breaks.
     socket_.connect(endpoint_);
+    fault_.clear();
   } catch (const zmq::error_t& error) {
     // Rather none than one to where the peer was.
     connecting_.reset();
     watch_.reset();
     socket_.close();
-    throw ProtocolError("cannot connect to '" + endpoint_ + "': " + error.what());
+    const std::string fault = "cannot connect to '" + endpoint_ + "': " + error.what();
+    if (IsNoEndpoint(error)) throw ProtocolError(fault);
+    // What the system lacks now, file descriptors say, it may have soon.
+    Complain(fault);
   }
-  // A window of its own: what an earlier socket holds comes back to the earlier window.
-  window_ = std::make_shared<ZmqWindow>(window_bytes_, waker_);
-  connected_ = SteadyNow();
-  fault_.clear();
 }
 
 void ZmqPeer::Watch() {
@@ -134,6 +143,8 @@ void ZmqPeer::TuneConnection() {
 }
 
 bool ZmqPeer::Pump() {
+  if (!socket_) ReplaceSocket();
+  if (!socket_) return queue_.empty();
   TuneConnection();
   while (!queue_.empty()) {
     const Envelope& first = queue_.front().envelope;
@@ -151,7 +162,6 @@ bool ZmqPeer::Pump() {
 }
 
 bool ZmqPeer::Send(const Envelope& envelope, int64_t charge) {
-  if (!socket_) return false;
   const Payload& body = envelope.body;
   std::string header = EncodeHeader(envelope, sent_ + 1);
   // Before it can arrive.
@@ -183,12 +193,14 @@ void ZmqPeer::ReplaceSocket() {
   try {
     Connect();
   } catch (const ProtocolError& error) {
-    // The endpoint is another node's word, and what the system lacks now it may have soon.
-    connected_ = now;
-    LOG_IF(WARNING, fault_ != error.what())
-        << "lane " << lane_ << " " << error.what() << "; it is tried again every second";
-    fault_ = error.what();
+    Complain(error.what());  // the endpoint is another node's word
   }
+}
+
+void ZmqPeer::Complain(const std::string& fault) {
+  LOG_IF(WARNING, fault_ != fault)
+      << "lane " << lane_ << " " << fault << "; it is tried again every second";
+  fault_ = fault;
 }
 
 }  // namespace poseidon

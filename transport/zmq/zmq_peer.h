@@ -28,21 +28,21 @@ constexpr size_t kZeroCopyBytes = 64 << 10;
 // Belongs to the lane's thread.
 class ZmqPeer {
  public:
-  // `window_bytes` may change meanwhile.
+  // `window_bytes` may change meanwhile. Throws ProtocolError if the route's endpoint is none.
   ZmqPeer(zmq::context_t& context, const ZmqOptions& options,
           std::shared_ptr<const std::atomic<int64_t>> window_bytes, int lane,
           const Outbox::Route& route, std::shared_ptr<ZmqWaker> waker, TransportCounters& counters,
           EventRing& events);
 
   // Connects to `endpoint` from now on. What the old connection's socket holds is lost, what is
-  // queued is not. Nothing happens if the endpoint is the same. Throws ProtocolError if it can't be
-  // connected to; what is queued then waits for another endpoint.
+  // queued is not. Nothing happens if the endpoint is the same. Throws ProtocolError if it is no
+  // endpoint; what is queued then waits for another one.
   void MoveTo(const std::string& endpoint);
 
   void Enqueue(Envelope envelope);
   // Hands what is queued to the socket, most urgent first, while the window has room. False: some
   // is left; the waker is woken when the window has room. (If the endpoint does not speak ZeroMQ,
-  // nobody is woken and the next call tries again.)
+  // or there is no socket, nobody is woken and the next call tries again.)
   bool Pump();
   // Forgets what is queued.
   void DropQueued();
@@ -67,15 +67,19 @@ class ZmqPeer {
 
   // One more or less of it is queued.
   void CountQueued(const Envelope& envelope, int change);
+  // Throws ProtocolError if the endpoint is none. There is no socket then, nor where the system
+  // lacks something for one.
   void Connect();
   // Has ZeroMQ tell of the new socket's connection.
   void Watch();
-  // ZeroMQ gives up on an endpoint that does not speak its protocol; a new socket tries again.
-  // Where none can be made, or the endpoint is none, that is logged.
+  // ZeroMQ gives up on an endpoint that does not speak its protocol; a new socket tries again. So
+  // does one that could not be made before. Where the endpoint is none, that is logged.
   void ReplaceSocket();
+  // Logs why there is no socket, but not again and again.
+  void Complain(const std::string& fault);
   // Sets what can only be set of a connection that is there.
   void TuneConnection();
-  // False: ZeroMQ has given up, or there is no socket.
+  // False: ZeroMQ has given up.
   bool Send(const Envelope& envelope, int64_t charge);
 
   zmq::context_t& context_;

@@ -1,5 +1,7 @@
 // Where a peer is reached changes, and what is on its way there.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -162,6 +164,44 @@ TEST(ZmqRuntime, OutlivesARouteToNowhere) {
   nodes[0]->Post(Gradient(WorkerLane(2, kControlLane), {}));
   EXPECT_TRUE(nodes[1]->mailbox().Take(kPatience));
   EXPECT_FALSE(nodes[0]->mailbox().Take(Duration(0)));
+}
+
+// From here on this process can open no file that it has not opened yet, until the end.
+class NoMoreFiles {
+ public:
+  NoMoreFiles() {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    const int next = dup(STDERR_FILENO);
+    close(next);
+    rlimit none = before_;
+    none.rlim_cur = static_cast<rlim_t>(next);
+    setrlimit(RLIMIT_NOFILE, &none);
+  }
+  ~NoMoreFiles() { setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+TEST(ZmqRuntime, APeerIsReachedOnceThereAreFilesForItAgain) {
+  auto nodes = MakeNodes(2, Lanes(1));
+  const Address to = WorkerLane(1, kFirstDataLane);
+  nodes[1]->Attach(kFirstDataLane, Forwarder());
+  for (auto& node : nodes) node->Start();
+  {
+    const NoMoreFiles shortage;
+    nodes[0]->Post(Gradient(to, {}, 1));
+    ASSERT_TRUE(Eventually([&] { return nodes[0]->counters().queued_frames == 1; }));
+  }
+  std::optional<Envelope> first;
+  for (const Time end = SteadyNow() + kPatience; !first && SteadyNow() < end;) {
+    nodes[0]->Post(Gradient(to, {}, 2));
+    first = nodes[1]->mailbox().Take(std::chrono::milliseconds(50));
+  }
+  ASSERT_TRUE(first);
+  EXPECT_EQ(first->iteration, 1);
+  EXPECT_TRUE(nodes[1]->mailbox().Take(kPatience));
+  EXPECT_EQ(nodes[0]->counters().unroutable, 0);
 }
 
 // A node that has been reached, or might have been, says that it is where nobody can be: the actor

@@ -182,6 +182,7 @@ TEST_F(HostChecksTest, Limits) {
               "a process on node0 may open 4096 files, and this job needs " +
                   std::to_string(OpenFilesOf(needs_)),
               HasSubstr("ulimit -n"));
+  EXPECT_GE(OpenFilesOf(needs_), 2000 * 4 * 5) << "a lane that connects to each node, and from it";
   needs_.nodes = 4;
   facts().processes = 20;
   ExpectError(CheckLimits(hosts_, needs_), HasSubstr("may start 20 threads on node1"),
