@@ -98,6 +98,8 @@ void WorkerProtocol::OnJoined(const Envelope& envelope, Outbox& outbox) {
   rank_ = view.your_rank();
   epoch_ = view.epoch();
   if (phase_ == Phase::kJoining) phase_ = Phase::kDeclaring;
+  // What it said before may have been lost with a connection.
+  if (phase_ == Phase::kFinished) return SayFinished(outbox);
   if (phase_ != Phase::kPlanning || context_ != nullptr) return;
   // The scheduler of this view may be another one.
   SendToScheduler(SameAgain(MessageKind::kDeclareModel, declaration_), outbox);
@@ -237,7 +239,10 @@ void WorkerProtocol::ReportAgain(int64_t from, Outbox& outbox) const {
     if (progress.iteration() < from) continue;
     SendToScheduler(MakeEnvelope(MessageKind::kProgress, kScheduler, progress), outbox);
   }
-  if (phase_ != Phase::kFinished) return;
+  if (phase_ == Phase::kFinished) SayFinished(outbox);
+}
+
+void WorkerProtocol::SayFinished(Outbox& outbox) const {
   SendToScheduler(SameAgain(MessageKind::kFinished, report_), outbox);
 }
 
@@ -378,9 +383,8 @@ void WorkerProtocol::Finish(wire::WorkerReport report, Outbox& outbox) {
   *report.mutable_peers() = past_plans_.peers();
   report.set_dropped_frames(report.dropped_frames() + past_plans_.dropped_frames());
   if (const auto pace = spread_.Pace()) *report.mutable_pace() = *pace;
-  Envelope envelope = MakeEnvelope(MessageKind::kFinished, kScheduler, report);
-  report_ = envelope.body;
-  SendToScheduler(std::move(envelope), outbox);
+  report_ = Payload::FromString(report.SerializeAsString());
+  SayFinished(outbox);
   phase_ = Phase::kFinished;
 }
 

@@ -167,6 +167,7 @@ class WorkerProtocol {
   void OnStart(const Envelope& envelope, Outbox& outbox);
   // What may have been lost with a scheduler: how iterations from `from` on went, and the report.
   void ReportAgain(int64_t from, Outbox& outbox) const;
+  void SayFinished(Outbox& outbox) const;
   void OnOptimizerState(const Envelope& envelope, Outbox& outbox);
   void OnPauseRequest(Outbox& outbox);
   void SendLeave(Outbox& outbox) const;

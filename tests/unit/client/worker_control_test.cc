@@ -1,5 +1,5 @@
-// WorkerControl by hand: what becomes of messages that come more than once. Whole jobs with it are
-// in tests/simulation.
+// WorkerControl, and the WorkerProtocol behind it, by hand: what becomes of messages that come more
+// than once. Whole jobs with them are in tests/simulation.
 #include "client/worker_control.h"
 
 #include <gtest/gtest.h>
@@ -7,6 +7,8 @@
 #include <memory>
 #include <utility>
 #include <vector>
+
+#include "client/worker_protocol.h"
 
 namespace poseidon {
 namespace {
@@ -106,6 +108,33 @@ TEST_F(WorkerControlTest, AStartThatWasLostIsHeardWhenItIsSaidAgain) {
   EXPECT_EQ(CountSent(MessageKind::kReady), 1);
   Receive(MessageKind::kStart, wire::View(), 1);
   EXPECT_EQ(CountSent(MessageKind::kStart), 1);
+}
+
+// The scheduler may not have heard it: a node that was silent joins anew when it asks for it.
+TEST(FinishedWorkerTest, SaysSoAgainWhenItJoinsAgain) {
+  const auto plans = std::make_shared<PlanHandover>();
+  WorkerProtocol protocol(plans);
+  Outbox outbox;
+  const auto receive = [&](MessageKind kind) {
+    wire::View view;
+    view.set_epoch(kBase);
+    protocol.Receive(MakeEnvelope(kind, Here(kApplicationLane), view), outbox);
+  };
+  receive(MessageKind::kJoined);
+  protocol.Declare(ModelSpec(), {}, outbox);
+  const wire::PlanAndModel plan = OneLayer(0);
+  plans->Put(std::make_shared<SyncContext>(plan, std::make_shared<ModelMemory>(plan, false)));
+  receive(MessageKind::kPlan);
+  protocol.Begin(outbox);
+  receive(MessageKind::kStart);
+  protocol.Finish({}, outbox);
+  const Envelope said = outbox.messages.back();
+  ASSERT_EQ(said.kind, MessageKind::kFinished);
+  outbox.Clear();
+  receive(MessageKind::kJoined);
+  ASSERT_EQ(outbox.messages.size(), 1U);
+  EXPECT_EQ(outbox.messages[0].kind, MessageKind::kFinished);
+  EXPECT_EQ(outbox.messages[0].body.ToString(), said.body.ToString());
 }
 
 }  // namespace
