@@ -23,6 +23,9 @@ namespace {
 // How long a rank that ends keeps trying to send what others still need, or why it failed.
 constexpr Duration kLinger = std::chrono::seconds(1);
 
+// What more of a time limit comes to. More nanoseconds might not be counted from now on.
+constexpr Duration kLongestWait = std::chrono::hours(24 * 365);
+
 void SetSecurity(const CommunicatorOptions& options, ZmqOptions& sockets) {
   sockets.allowed = options.allow;
   if (!options.key_file.empty()) {
@@ -134,8 +137,10 @@ class Communicator::Implementation {
 
  private:
   // Endpoints are read before the runtime is made of them.
-  static const CommunicatorOptions& Checked(const CommunicatorOptions& options) {
+  static CommunicatorOptions Checked(CommunicatorOptions options) {
     CheckOptions(options);
+    options.deadline = std::min(options.deadline, kLongestWait);
+    options.silence = std::min(options.silence, kLongestWait);
     return options;
   }
 

@@ -257,6 +257,14 @@ TEST(CommunicatorTest, NobodyRunsAheadOfARankThatHasNothingToGive) {
   });
 }
 
+TEST(CommunicatorTest, ADeadlineMayBeForEver) {
+  const auto body = [](Communicator& all) {
+    if (all.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    all.Barrier();
+  };
+  RunRanks(2, body, 1, Duration::max());
+}
+
 TEST(CommunicatorFailureTest, ARankThatNeverStartsIsNamed) {
   const std::vector<std::string> endpoints = FreeEndpoints(3);
   std::vector<std::thread> threads;
