@@ -31,21 +31,33 @@ constexpr int kHeartbeatsOfSilence = 15;
 
 Address ControlLaneOf(int rank) { return {{Role::kWorker, rank}, kControlLane}; }
 
-// Answers heartbeats, and hands what else other ranks say to the application, with the sender's
-// rank as the chunk: the envelope's own sender will be this lane.
+// Of a kRegister that answers one, and is not answered.
+constexpr uint32_t kAnsweringRegister = 1;
+
+// Answers heartbeats and registrations, and hands what else other ranks say, and the registrations,
+// to the application, with the sender's rank as the chunk: the envelope's own sender will be this
+// lane.
 class ControlLane : public Actor {
  public:
-  ControlLane(int rank, int workers) : rank_(rank), workers_(workers) {}
+  ControlLane(int rank, int workers, Payload registration)
+      : rank_(rank), workers_(workers), registration_(std::move(registration)) {}
 
   void OnMessage(const Envelope& envelope, Outbox& outbox) override {
     const NodeId& node = envelope.from.node;
     const bool known = node.role == Role::kWorker && node.rank >= 0 && node.rank < workers_;
     if (!known || node.rank == rank_) return;
+    Envelope answer;
+    answer.to = ControlLaneOf(node.rank);
     if (envelope.kind == MessageKind::kHeartbeat) {
-      Envelope answer;
       answer.kind = MessageKind::kHeartbeatAck;
-      answer.to = ControlLaneOf(node.rank);
       return outbox.Send(std::move(answer));
+    }
+    if (envelope.kind == MessageKind::kRegister && envelope.step != kAnsweringRegister) {
+      // A process of this rank that was started again has not heard what this one said before.
+      answer.kind = MessageKind::kRegister;
+      answer.step = kAnsweringRegister;
+      answer.body = registration_;
+      outbox.Send(std::move(answer));
     }
     Envelope forwarded = envelope;
     forwarded.to = Here(kApplicationLane);
@@ -56,6 +68,7 @@ class ControlLane : public Actor {
  private:
   const int rank_;
   const int workers_;
+  const Payload registration_;
 };
 
 }  // namespace
@@ -81,9 +94,12 @@ HostAndPort ParseEndpoint(const std::string& text) {
 }
 
 CommunicatorPeers::CommunicatorPeers(const CommunicatorOptions& options, ZmqRuntime& runtime)
-    : options_(options), runtime_(runtime), peers_(options.endpoints.size()) {
+    : options_(options),
+      runtime_(runtime),
+      peers_(options.endpoints.size()),
+      registration_(Payload::FromString(Registration())) {
   const int workers = static_cast<int>(options.endpoints.size());
-  runtime.Attach(kControlLane, std::make_unique<ControlLane>(options.rank, workers));
+  runtime.Attach(kControlLane, std::make_unique<ControlLane>(options.rank, workers, registration_));
   for (const int rank : Others({})) {
     const HostAndPort endpoint = ParseEndpoint(options.endpoints[rank]);
     runtime.SetRoute(ControlLaneOf(rank), "tcp://" + endpoint.ToString());
@@ -91,6 +107,7 @@ CommunicatorPeers::CommunicatorPeers(const CommunicatorOptions& options, ZmqRunt
 }
 
 void CommunicatorPeers::BeginCall(int64_t number) {
+  if (call_ == 0) TakeRestarts();
   call_ = number;
   for (Peer& peer : peers_) peer.unanswered = 0;
   next_heartbeat_ = SteadyNow() + options_.silence / kHeartbeatsOfSilence;
@@ -145,7 +162,7 @@ void CommunicatorPeers::LookAfterOthers(Time now) {
   Tell(std::move(heartbeat));
 }
 
-void CommunicatorPeers::Meet() {
+std::string CommunicatorPeers::Registration() const {
   wire::Register message;
   wire::Node& node = *message.mutable_node();
   node.set_role(static_cast<uint32_t>(Role::kWorker));
@@ -153,7 +170,14 @@ void CommunicatorPeers::Meet() {
   node.set_pid(getpid());
   for (const std::string& endpoint : runtime_.endpoints()) node.add_endpoints(endpoint);
   message.set_job_fingerprint(Fingerprint());
-  Tell(MakeEnvelope(MessageKind::kRegister, {}, message));
+  return message.SerializeAsString();
+}
+
+void CommunicatorPeers::Meet() {
+  Envelope registration;
+  registration.kind = MessageKind::kRegister;
+  registration.body = registration_;
+  Tell(std::move(registration));
 
   const Time end = SteadyNow() + options_.deadline;
   std::set<int> met;
@@ -166,14 +190,33 @@ void CommunicatorPeers::Meet() {
                              ": is it running, are the endpoints right" +
                              (options_.key_file.empty() ? "?" : ", and has it the same key?"));
     }
-    if (envelope->kind == MessageKind::kRegister) {
-      TakeRegister(SenderOf(*envelope), *envelope);
-      met.insert(SenderOf(*envelope));
-    } else {
-      later.push_back(*envelope);
-    }
+    TakeOrKeep(*envelope, later);
+    if (envelope->kind == MessageKind::kRegister) met.insert(SenderOf(*envelope));
   }
   for (Envelope& envelope : later) runtime_.mailbox().Put(std::move(envelope));
+}
+
+void CommunicatorPeers::TakeRestarts() {
+  std::vector<Envelope> later;
+  while (const std::optional<Envelope> envelope = runtime_.mailbox().Take({})) {
+    Note(*envelope);
+    TakeOrKeep(*envelope, later);
+  }
+  for (Envelope& envelope : later) runtime_.mailbox().Put(std::move(envelope));
+}
+
+void CommunicatorPeers::TakeOrKeep(const Envelope& envelope, std::vector<Envelope>& later) {
+  if (envelope.kind != MessageKind::kRegister) return later.push_back(envelope);
+  if (!IsNewProcess(envelope)) return;
+  const int rank = SenderOf(envelope);
+  // An earlier process of that rank said it, which is no more.
+  std::erase_if(later, [rank](const Envelope& kept) { return SenderOf(kept) == rank; });
+  TakeRegister(rank, envelope);
+}
+
+bool CommunicatorPeers::IsNewProcess(const Envelope& envelope) const {
+  return envelope.kind == MessageKind::kRegister &&
+         envelope.body.ToString() != peers_[SenderOf(envelope)].registration;
 }
 
 void CommunicatorPeers::TakeRegister(int rank, const Envelope& envelope) {
@@ -186,6 +229,7 @@ void CommunicatorPeers::TakeRegister(int rank, const Envelope& envelope) {
                       "this one, which has " + std::to_string(options_.endpoints.size()) +
                       " ranks and " + std::to_string(options_.lanes) + " lanes");
   }
+  peers_[rank] = {.registration = envelope.body.ToString()};
   for (int lane = kFirstDataLane; lane < message.node().endpoints_size(); ++lane) {
     runtime_.SetRoute({{Role::kWorker, rank}, lane}, message.node().endpoints(lane));
   }

@@ -1,10 +1,12 @@
 // How the ranks of a Communicator find each other: the rank's control lane, seen by its
 // application.
 //
-// A rank tells every other where its lanes are (kRegister); when it gives up it says why (kFailed),
-// and when it ends, after which call (kLeave); where a call takes too long it asks who is in it
-// (kStalled), which those that are answer (kReady). While it waits in a call it asks all others
-// whether they are there (kHeartbeat), which their control lanes answer (kHeartbeatAck).
+// A rank tells every other where its lanes are (kRegister), which each answers with the same of its
+// own, so that a rank that is started again meets those that have met it before; when it gives up
+// it says why (kFailed), and when it ends, after which call (kLeave); where a call takes too long
+// it asks who is in it (kStalled), which those that are answer (kReady). While it waits in a call
+// it asks all others whether they are there (kHeartbeat), which their control lanes answer
+// (kHeartbeatAck).
 #pragma once
 
 #include <cstdint>
@@ -37,11 +39,14 @@ class CommunicatorPeers {
   // Tells all who and where this rank is and waits until all others have done so. Throws
   // DeadlineExceeded, ConfigError.
   void Meet();
-  // Call `number` begins, in which Next() looks after the other ranks.
+  // Call `number` begins, in which Next() looks after the other ranks. Until the first one begins a
+  // rank may be started again. Throws ConfigError.
   void BeginCall(int64_t number);
   // The next envelope for the application, or nullopt at `deadline`. Throws Interrupted() when
   // options.interrupted says so, and in a call PeerLost if ranks can't take part in it any more.
   std::optional<Envelope> Next(Time deadline);
+  // Whether another process of the sender's rank has been started than the one that this rank met.
+  bool IsNewProcess(const Envelope& envelope) const;
   // Tells all others that this rank gives up.
   void SayFailed(ExitCode exit_code, const std::string& reason);
   // Tells all that are still there that this rank ends, and has made calls up to this one.
@@ -63,19 +68,27 @@ class CommunicatorPeers {
   void Note(const Envelope& envelope);
   // Asks the others now and then whether they are there. Throws PeerLost if some are not.
   void LookAfterOthers(Time now);
+  // What this rank tells the others at first, a wire::Register.
+  std::string Registration() const;
+  // A registration is taken, anything else kept.
+  void TakeOrKeep(const Envelope& envelope, std::vector<Envelope>& later);
+  // Takes the registrations of processes that were started since all met.
+  void TakeRestarts();
   void TakeRegister(int rank, const Envelope& envelope);
   std::vector<int> Others(const std::set<int>& without) const;
   uint64_t Fingerprint() const;
 
   // Of another rank.
   struct Peer {
-    int unanswered = 0;           // heartbeats since it was last heard
-    std::optional<int64_t> left;  // its last call
+    int unanswered = 0;                          // heartbeats since it was last heard
+    std::optional<int64_t> left = std::nullopt;  // its last call
+    std::string registration;                    // empty: this rank has not met it
   };
 
   const CommunicatorOptions& options_;
   ZmqRuntime& runtime_;
   std::vector<Peer> peers_;  // by rank
+  const Payload registration_;
   int64_t call_ = 0;
   Time next_heartbeat_ = Time::max();
 };

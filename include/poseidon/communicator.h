@@ -24,7 +24,7 @@
 //   ConfigError        what can't work: options, sizes, endpoints, a port in use, ranks that were
 //                      started with different numbers of ranks or lanes
 //   PeerLost           names the ranks that are dead or can't be reached, or have ended their
-//                      communicator before this call
+//                      communicator before this call, or have been started again since the first
 //   DeadlineExceeded   names the ranks that did not take part
 //   ProtocolError      names a rank that made another call than this one
 // A rank that throws tells the others why, so that they end at once, with the same kind of error.

@@ -7,17 +7,21 @@
 
 #include <chrono>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "core/net/host_address.h"
 #include "core/steady_now.h"
 #include "core/time.h"
 #include "poseidon/communicator.h"
 #include "poseidon/error.h"
 #include "tests/free_endpoints.h"
 #include "tests/unit/temporary_directory.h"
+#include "transport/zmq/zmq_runtime.h"
 
 namespace poseidon {
 namespace {
@@ -61,6 +65,46 @@ class RankProcess {
 
  private:
   pid_t pid_;
+};
+
+// A process of rank 0 that is not what its program is now: says what it is given to rank 1.
+class OtherProcess {
+ public:
+  // `port` 0: any, where nobody reaches it.
+  OtherProcess(int port, const std::string& rank1) : node_({Role::kWorker, 0}, Sockets(port)) {
+    node_.Attach(kControlLane, std::make_unique<Forwarder>());
+    node_.SetRoute(kRank1, "tcp://" + rank1);
+    node_.Start();
+  }
+
+  void Say(MessageKind kind, const Payload& body) {
+    Envelope envelope;
+    envelope.kind = kind;
+    envelope.to = kRank1;
+    envelope.body = body;
+    node_.Post(std::move(envelope));
+  }
+  // The next that anybody says to it.
+  std::optional<Envelope> Hear() { return node_.mailbox().Take(kSoon); }
+
+ private:
+  static constexpr Address kRank1{{Role::kWorker, 1}, kControlLane};
+
+  struct Forwarder : Actor {
+    void OnMessage(const Envelope& envelope, Outbox& outbox) override {
+      outbox.Send(envelope);
+      outbox.messages.back().to = Here(kApplicationLane);
+    }
+  };
+
+  static ZmqOptions Sockets(int port) {
+    ZmqOptions options;
+    options.bind_host = "127.0.0.1";
+    options.control_port = port;
+    return options;
+  }
+
+  ZmqRuntime node_;
 };
 
 CommunicatorOptions Options(const std::vector<std::string>& endpoints, int rank) {
@@ -109,6 +153,46 @@ TEST(LostRanksTest, OneThatEndsWithoutACallIsNamedAtOnce) {
   EXPECT_EQ(shorter.Wait(), 0);
   EXPECT_EQ(hears.Wait(), static_cast<int>(ExitCode::kPeerLost));
   EXPECT_LT(SteadyNow() - begin, kSoon);
+}
+
+// Rank 1 has heard the registration of the process that is no more, and that it failed, and has
+// told it its own.
+TEST(LostRanksTest, OneThatIsStartedAgainMeetsThoseWhoHaveMetItBefore) {
+  const std::vector<std::string> endpoints = FreeEndpoints(3);
+  const auto run = [&](int rank) {
+    CommunicatorOptions options = Options(endpoints, rank);
+    options.deadline = kSoon;
+    Communicator all(options);
+    all.Barrier();
+  };
+  RankProcess patient([&] { run(1); });
+  {
+    OtherProcess earlier(HostAndPort::Parse(endpoints[0])->port, endpoints[1]);
+    const std::optional<Envelope> registration = earlier.Hear();
+    ASSERT_TRUE(registration);
+    earlier.Say(MessageKind::kRegister, registration->body);
+    earlier.Say(MessageKind::kFailed, {});
+  }
+  RankProcess last([&] { run(2); });
+  run(0);
+  EXPECT_EQ(patient.Wait(), 0);
+  EXPECT_EQ(last.Wait(), 0);
+}
+
+TEST(LostRanksTest, OneThatIsStartedAgainBetweenCallsIsNamed) {
+  const std::vector<std::string> endpoints = FreeEndpoints(2);
+  RankProcess first([&] {
+    Communicator all(Options(endpoints, 0));
+    all.Barrier();
+    while (true) pause();
+  });
+  Communicator all(Options(endpoints, 1));
+  all.Barrier();
+  OtherProcess again(0, endpoints[1]);
+  again.Say(MessageKind::kRegister, {});
+  EXPECT_THAT(MessageOf<PeerLost>([&] { all.Barrier(); }),
+              AllOf(HasSubstr("rank 0 (" + endpoints[0] + ") was started again"),
+                    HasSubstr("barrier (call 2 of")));
 }
 
 // Its lanes answer for it.
