@@ -116,10 +116,10 @@ NetDescription DescribeNet(const caffe::NetParameter& net, caffe::Phase phase,
 std::vector<int> LayersInPhase(const caffe::NetParameter& net, caffe::Phase phase,
                                const DescribeOptions& options = {});
 
-// What a worker declares: the layers that own parameters with an lr_mult other than 0, with those
-// they own; one that is shared is its owner's only. (All other layers never change, so nothing of
-// theirs is synchronized.) `inner_product` is set for InnerProduct layers whose weight gradient is
-// a product of two factors: axis 1, not transposed, nothing shared.
+// What a worker declares: layers that own parameters with an lr_mult other than 0, with what they
+// own. All others never change, so nothing of theirs is synchronized; what they compute counts to
+// the next declared layer below, or the first. `inner_product` is set for InnerProduct layers whose
+// weight gradient is a product of two factors: axis 1, not transposed, nothing shared.
 ModelSpec ToModelSpec(const NetDescription& net, const caffe::SolverParameter& solver);
 
 // Floats that the net learns: those of the layers that ToModelSpec keeps.

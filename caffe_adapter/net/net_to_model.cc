@@ -1,5 +1,8 @@
 // From a net's description to what a worker declares to the scheduler.
 #include <algorithm>
+#include <set>
+#include <string>
+#include <vector>
 
 #include "caffe_adapter/net/filtered_blobs.h"
 #include "caffe_adapter/net/net.h"
@@ -15,6 +18,20 @@ bool Learns(const LayerDescription& layer) {
                      [](const ParameterDescription& parameter) {
                        return parameter.lr_mult != 0 && !parameter.owner;
                      });
+}
+
+// Blobs that come through layers that are trained: who reads one makes its gradient, too.
+using TrainedBlobs = std::set<std::string>;
+
+bool ReadsTrained(const LayerDescription& layer, const TrainedBlobs& trained) {
+  return std::any_of(layer.bottoms.begin(), layer.bottoms.end(),
+                     [&](const BlobDescription& bottom) { return trained.contains(bottom.name); });
+}
+
+// Of its own parameters or of those that it shares.
+bool IsTrained(const LayerDescription& layer) {
+  return std::any_of(layer.parameters.begin(), layer.parameters.end(),
+                     [](const ParameterDescription& parameter) { return parameter.lr_mult != 0; });
 }
 
 bool SharesParameters(const LayerDescription& layer) {
@@ -65,6 +82,17 @@ int64_t MultiplyAdds(const LayerDescription& layer) {
   return outputs;
 }
 
+// What a layer computes that declares nothing, as the forward pass of one that declares its
+// parameters, whose backward pass takes twice as long. It takes as much for the gradient of the
+// parameters as for that of the input, and each of them only where it is needed.
+int64_t UndeclaredMultiplyAdds(const LayerDescription& layer, const TrainedBlobs& trained) {
+  // Of BatchNorm's statistics nothing is multiplied with a matrix.
+  if (layer.parameters.empty() || layer.tops.empty() || layer.type() == "BatchNorm") return 0;
+  constexpr int kProducts = 3;
+  const int needed = IsTrained(layer) ? kProducts : ReadsTrained(layer, trained) ? 2 : 1;
+  return MultiplyAdds(layer) * needed / kProducts;
+}
+
 LayerSpec ToLayerSpec(const LayerDescription& layer, const FilteredBlobs& filtered, int64_t batch) {
   LayerSpec spec;
   spec.set_name(layer.name());
@@ -92,8 +120,21 @@ ModelSpec ToModelSpec(const NetDescription& net, const caffe::SolverParameter& s
   ModelSpec model;
   model.set_name(net.name);
   const FilteredBlobs filtered = FindFilteredBlobs(net);
+  TrainedBlobs trained;
+  std::vector<int64_t> undeclared(1);  // by the declared layer below, or the first
   for (const LayerDescription& layer : net.layers) {
-    if (Learns(layer)) *model.add_layers() = ToLayerSpec(layer, filtered, net.batch);
+    if (Learns(layer)) {
+      *model.add_layers() = ToLayerSpec(layer, filtered, net.batch);
+      undeclared.resize(model.layers_size());
+    } else if (net.batch > 0) {
+      undeclared.back() += UndeclaredMultiplyAdds(layer, trained) / net.batch;
+    }
+    if (!IsTrained(layer) && !ReadsTrained(layer, trained)) continue;
+    for (const BlobDescription& top : layer.tops) trained.insert(top.name);
+  }
+  for (int l = 0; l < model.layers_size(); ++l) {
+    LayerSpec& layer = *model.mutable_layers(l);
+    layer.set_multiply_adds(layer.multiply_adds() + undeclared[l]);
   }
   *model.mutable_update_rule() = ToUpdateRuleSpec(solver);
   model.set_batch(net.batch);

@@ -355,6 +355,29 @@ TEST(CaffeNetTest, InnerProductWhoseGradientIsAProduct) {
   EXPECT_EQ(model.layers(3).blobs_size(), 1);
 }
 
+// A pass of a layer that learns is three products of a size; one that does not learn has no
+// gradient of its weights, and where nothing below learns, none of its input.
+TEST(CaffeNetTest, WhatFrozenLayersComputeCountsToTheLayerBelow) {
+  const std::string frozen = " param { lr_mult: 0 } param { lr_mult: 0 } ";
+  const NetDescription net =
+      Describe(Input({2, 3, 4, 4}) +
+               "layer { name: 'a' type: 'Convolution' bottom: 'data' top: 'a'" + frozen +
+               "convolution_param { num_output: 4 kernel_size: 1 } }"
+               "layer { name: 'b' type: 'Convolution' bottom: 'a' top: 'b'" +
+               frozen +
+               "convolution_param { num_output: 6 kernel_size: 1 } }"
+               "layer { name: 'r' type: 'ReLU' bottom: 'b' top: 'b' }"
+               "layer { name: 'fc' type: 'InnerProduct' bottom: 'b' top: 'fc'"
+               " inner_product_param { num_output: 6 } }"
+               "layer { name: 'n' type: 'BatchNorm' bottom: 'fc' top: 'fc' }"
+               "layer { name: 'c' type: 'InnerProduct' bottom: 'fc' top: 'c'" +
+               frozen + "inner_product_param { num_output: 5 } }");
+  const ModelSpec model = ToModelSpec(net, {});
+  ASSERT_EQ(model.layers_size(), 1);
+  EXPECT_EQ(model.layers(0).multiply_adds(),
+            6 * 6 * 16 + (4 * 3 * 16 + 6 * 4 * 16) / 3 + 6 * 5 * 2 / 3);
+}
+
 struct KnownLayer {
   std::string name;
   int64_t weights;

@@ -77,6 +77,26 @@ TEST(CaffeSharingTest, TheModelHasASharedBlobOnce) {
   EXPECT_TRUE(model.layers(2).has_inner_product());
 }
 
+// Both branches of a siamese net compute, though what they learn is declared once.
+TEST(CaffeSharingTest, BranchesThatShareAllComputeTwice) {
+  const auto branch = [](const std::string& number) {
+    return InnerProduct("a" + number, "x",
+                        "param { name: 'a' } param { name: 'a_bias' }"
+                        " inner_product_param { num_output: 9 }") +
+           InnerProduct("b" + number, "a" + number,
+                        std::string("param { name: 'b' } param { name: 'b_bias' }") + kThree);
+  };
+  const auto multiply_adds = [](const std::string& layers) {
+    int64_t sum = 0;
+    const ModelSpec model = ToModelSpec(Describe(layers), {});
+    EXPECT_EQ(model.layers_size(), 2);
+    for (const LayerSpec& layer : model.layers()) sum += layer.multiply_adds();
+    return sum;
+  };
+  EXPECT_EQ(multiply_adds(branch("1")), 3 * 9 + 9 * 3);
+  EXPECT_EQ(multiply_adds(branch("1") + branch("2")), 2 * multiply_adds(branch("1")));
+}
+
 TEST(CaffeSharingTest, APermissiveShareNeedsAsManyValuesOnly) {
   const std::string wide = "inner_product_param { num_output: 3 }";
   const std::string tall =
