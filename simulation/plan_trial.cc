@@ -54,7 +54,6 @@ std::optional<double> TryPlan(const Plan& plan, const Job& job, const ModelSpec&
       length == TrialLength::kLong ? LongIterations(plan, shorter) : shorter;
   if (!steady) return std::nullopt;
   Job tried = job;
-  tried.clear_recovery();                        // nobody dies
   tried.mutable_cluster()->clear_disturbance();  // plans are compared with their predictions
   SimulationControl control;
   control.planner = [&plan](const InformationBook&, const Job&) { return plan; };

@@ -102,8 +102,9 @@ ClusterModel ClusterOf(const Job& job) {
     cluster.copy_rate = BytesPerSecond(job.cluster().copy_bandwidth());
   }
   const bool gpus = job.training().device() == Training::CUDA;
-  cluster.devices_update = gpus && !job.has_recovery();
-  cluster.host_rebuilds = gpus && job.has_recovery();
+  const bool recovers = job.recovery().mode() != Recovery::NONE;
+  cluster.devices_update = gpus && !recovers;
+  cluster.host_rebuilds = gpus && recovers;
   cluster.device_update_rate = job.cluster().device_update_rate();
   AddDeviations(job.cluster(), cluster);
   if (job.training().batch() == Training::BALANCED) Balance(cluster);

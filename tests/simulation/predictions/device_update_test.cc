@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "planner/cost/bucket_costs.h"
+#include "simulation/plan_trial.h"
 #include "simulation/training_simulation.h"
 #include "tests/simulation/predictions/planned_training.h"
 
@@ -99,6 +100,23 @@ TEST(DeviceUpdateTest, AJobThatRecoversUpdatesOnHosts) {
     const bool factors = policy == Communication::ALL_SFB;
     ExpectExchange(job, (factors ? kFactorsDown + kRebuild : kWay) + kWay + kBytes / kHostUpdates);
   }
+}
+
+TEST(DeviceUpdateTest, AJobThatDoesNotRecoverUpdatesOnDevices) {
+  Job job = JobOf(2, Communication::ALL_RING, Training::CUDA);
+  job.mutable_recovery()->set_mode(Recovery::NONE);
+  ExpectExchange(job, 2 * kWay + kShareUpdate);
+}
+
+// What is tried is the job as it trains, though nobody is lost in a trial.
+TEST(DeviceUpdateTest, AJobThatRecoversIsTriedAsItTrains) {
+  Job job = JobOf(2, Communication::TIME, Training::CUDA);
+  job.mutable_communication()->set_lanes(1);
+  job.mutable_recovery()->set_mode(Recovery::REPLACE);
+  SimulationControl control;
+  control.planner = PlanByTrial;
+  const SimulatedTraining training = SimulateTraining(job, InnerProduct(), kSteady, {}, control);
+  EXPECT_NEAR(training.plan.simulated_ms() / 1000, training.iteration, 0.02 * training.iteration);
 }
 
 TEST(DeviceUpdateTest, AnUpdateThatNeedsTheWholeGradientIsTheHosts) {
