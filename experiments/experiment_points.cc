@@ -124,7 +124,7 @@ ExperimentPoint MakePoint(const ExperimentFile& file, const Sweep& sweep, const 
   // Not even the default is said, so that other points keep their keys.
   if (system.batch() != Training::EQUAL) point.job.mutable_training()->set_batch(system.batch());
   point.job.set_name(file.experiment.name());
-  point.model = OnDevices(WithTimes(model.model, cluster.flops()), cluster.devices_per_worker());
+  point.model = WithBatches(WithTimes(model.model, cluster.flops()), cluster.devices_per_worker());
   return point;
 }
 

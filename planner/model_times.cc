@@ -46,12 +46,12 @@ ModelSpec WithImagesPerSecond(ModelSpec model, double images_per_second) {
   return Scaled(std::move(model), times, factor);
 }
 
-ModelSpec OnDevices(ModelSpec model, int devices) {
-  model.set_batch(model.batch() * devices);
+ModelSpec WithBatches(ModelSpec model, int batches) {
+  model.set_batch(model.batch() * batches);
   for (LayerSpec& layer : *model.mutable_layers()) {
     if (!layer.has_inner_product()) continue;
     InnerProductSpec& product = *layer.mutable_inner_product();
-    product.set_rows(product.rows() * devices);
+    product.set_rows(product.rows() * batches);
   }
   return model;
 }

@@ -18,8 +18,9 @@ ModelSpec WithImagesPerSecond(ModelSpec model, double images_per_second);
 // no times.
 double OperationsPerSample(const ModelSpec& model);
 
-// The model of a worker with so many devices, if `model` is that of one device: they compute side
-// by side, each a batch of its own. The model has times.
-ModelSpec OnDevices(ModelSpec model, int devices);
+// The model of a worker that computes so many batches in an iteration, if `model` is that of one:
+// its devices side by side, each one of its own (the model has times, which stay), or itself one
+// after the other (a solver's iter_size; the model has no times, and its layers take longer).
+ModelSpec WithBatches(ModelSpec model, int batches);
 
 }  // namespace poseidon

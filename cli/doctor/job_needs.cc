@@ -74,6 +74,7 @@ JobRequirements RequirementsOf(const JobConfig& config) {
     return requirements;  // a program of the user's has files of its own
   } else {
     source.solver = SolverPath(config);
+    if (job.training().has_batch_per_worker()) source.batch = job.training().batch_per_worker();
     const Solver solver = LoadSolver(source.solver);
     requirements.files = FilesOf(source.solver, solver.parameter);
     AddSources(solver.train, requirements.data);

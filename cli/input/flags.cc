@@ -39,7 +39,9 @@ DEFINE_int32(threads, 1, "Threads of the arithmetic.");
 
 DEFINE_int32(workers, 0, "Number of workers.");
 DEFINE_int32(servers, 0, "Number of parameter servers.");
-DEFINE_int64(batch, 0, "Samples a worker processes per iteration, instead of the net's.");
+DEFINE_int64(batch, 0,
+             "Samples of a worker's batch, instead of the net's; with a solver's iter_size it "
+             "processes as many batches per iteration.");
 DEFINE_string(policy, "BYTES",
               "BYTES: the paper's Algorithm 1, whichever moves fewer floats; TIME: whatever makes "
               "the predicted iteration shortest; or one scheme for all layers that can use it: "

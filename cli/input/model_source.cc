@@ -56,7 +56,8 @@ NetDescription Describe(const SolverNet& net, const ModelSource& options) {
 LoadedModel ModelOfNet(const ModelSource& options) {
   const Source source = ReadSource(options);
   const NetDescription net = Describe(source.net, options);
-  LoadedModel loaded = {ToModelSpec(net, source.solver), SampleInputsOf(net)};
+  LoadedModel loaded = {WithBatches(ToModelSpec(net, source.solver), source.solver.iter_size()),
+                        SampleInputsOf(net)};
   if (loaded.model.layers_size() == 0) {
     throw ConfigError(source.net.locate(""), "no layer of the net learns anything");
   }

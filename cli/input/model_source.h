@@ -20,7 +20,9 @@ struct ModelSource {
   std::string solver;            // or a solver prototxt, whose net is taken
   std::string profile;           // or a profile, which also says the batch
   std::optional<Replay> replay;  // or what a profile has in it
-  std::optional<int64_t> batch;  // samples a worker processes per iteration; by default the net's
+  // Samples of a batch, by default the net's. A worker processes the solver's iter_size of them per
+  // iteration, of a net one.
+  std::optional<int64_t> batch;
   std::optional<Shape> record_shape;  // channels, height, width of the data's records
   // Samples a second that a worker computes alone; by default what the profile says, else nothing.
   std::optional<double> images_per_second;

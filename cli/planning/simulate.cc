@@ -97,7 +97,8 @@ ClusterAnswer SimulateModel(const PlanOptions& options, int iterations,
   auto [one, job, inputs] = LoadModelAndJob(recovering);
   DisturbUnlessSaid(*job.mutable_cluster());
   const Cluster& cluster = job.cluster();
-  const ModelSpec model = OnDevices(WithTimes(one, cluster.flops()), cluster.devices_per_worker());
+  const ModelSpec model =
+      WithBatches(WithTimes(one, cluster.flops()), cluster.devices_per_worker());
   const SteadyIterations steady = {.warm_up = WarmUpIterations(job),
                                    .measured = iterations - kUncounted};
   ClusterAnswer answer;

@@ -182,6 +182,12 @@ TEST(JobNeeds, AreThoseOfASolversFiles) {
   EXPECT_EQ(lenet.needs.snapshot_directory, "");
 }
 
+TEST(JobNeeds, ThePlanIsOfTheJobsBatch) {
+  JobConfig config = ReadJobConfig("configs/lenet_digits.prototxt");
+  config.job.mutable_training()->set_batch_per_worker(8);
+  EXPECT_EQ(RequirementsOf(config).model->batch(), 8);
+}
+
 TEST(JobNeeds, SnapshotsGoWhereTheSolverSays) {
   const JobConfig config = ParseJobConfig(
       R"(training { solver: "configs/models/cifar10_full/solver.prototxt" })", "job");

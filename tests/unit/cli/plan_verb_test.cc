@@ -59,6 +59,18 @@ class PlanVerbTest : public ::testing::Test {
   }
   ~PlanVerbTest() override { std::filesystem::remove(path_); }
 
+  // Of a solver with the net, and more fields.
+  PlannedModel PlanOfSolver(const std::string& fields) {
+    const std::string solver = path_ + ".solver";
+    std::ofstream(solver) << "net: \"" << path_
+                          << "\" base_lr: 0.1 lr_policy: \"fixed\" max_iter: 10 " << fields;
+    options_.source.net.clear();
+    options_.source.solver = solver;
+    PlannedModel planned = PlanModel(options_);
+    std::filesystem::remove(solver);
+    return planned;
+  }
+
   std::string path_;
   PlanOptions options_;
 };
@@ -177,15 +189,21 @@ TEST_F(PlanVerbTest, TableEndsWithTotalsAndBalance) {
 }
 
 TEST_F(PlanVerbTest, ReadsTheNetOfASolver) {
-  const std::string solver = path_ + ".solver";
-  std::ofstream(solver) << "net: \"" << path_
-                        << "\" base_lr: 0.1 lr_policy: \"fixed\" max_iter: 10\n";
-  options_.source.net.clear();
-  options_.source.solver = solver;
-  const PlannedModel planned = PlanModel(options_);
-  std::filesystem::remove(solver);
+  const PlannedModel planned = PlanOfSolver("");
   EXPECT_EQ(planned.model.name(), "small");
   EXPECT_FLOAT_EQ(planned.model.update_rule().base_lr(), 0.1f);
+}
+
+TEST_F(PlanVerbTest, ASolverThatAddsUpBatchesHasALargerOne) {
+  for (const std::optional<double>& rate : {std::optional<double>(), std::optional(320.0)}) {
+    options_.source.images_per_second = rate;
+    options_.source.batch = 128;
+    const PlannedModel at_once = PlanOfSolver("");
+    options_.source.batch = 32;
+    const PlannedModel added_up = PlanOfSolver("iter_size: 4");
+    EXPECT_EQ(added_up.model.DebugString(), at_once.model.DebugString());
+    EXPECT_EQ(added_up.plan.DebugString(), at_once.plan.DebugString());
+  }
 }
 
 TEST(PlanningReportTest, SaysWhatWasFoundWhereItTakesSeconds) {
