@@ -7,6 +7,7 @@
 #include "core/arithmetic/median.h"
 #include "core/time.h"
 #include "proto/model_size.h"
+#include "proto/replay_model.h"
 
 namespace poseidon {
 namespace {
@@ -120,23 +121,20 @@ Job ToProfile(const std::string& name, const Engine& engine, const LayerMeasurem
   if (measured.disturbance) *job.mutable_cluster()->mutable_disturbance() = *measured.disturbance;
   Replay& replay = *job.mutable_training()->mutable_replay();
   replay.set_batch(static_cast<int32_t>(engine.batch()));
+  const Replay declared = ReplayOf(engine.model());
   for (int step = 0; step < engine.steps(); ++step) {
     const StepTimes& times = measured.steps[step];
     ReplayLayer& layer = *replay.add_layers();
+    if (const auto index = engine.layer_of_step(step)) {
+      layer = declared.layers(*index);
+    } else {
+      // One that is not trained has no parameters in a replay, and so is no InnerProduct.
+      const bool is_product = times.type == "InnerProduct";
+      layer.set_type(is_product ? "InnerProduct without factors" : times.type);
+    }
     layer.set_name(times.name);
-    layer.set_type(times.type);
     layer.set_forward_ms(times.forward_ms);
     layer.set_backward_ms(times.backward_ms);
-    const std::optional<int> index = engine.layer_of_step(step);
-    const LayerSpec* const spec = index ? &engine.model().layers(*index) : nullptr;
-    if (spec != nullptr && spec->has_inner_product() && spec->blobs_size() == 2) {
-      layer.set_inputs(spec->inner_product().inputs());
-      layer.set_outputs(spec->inner_product().outputs());
-      continue;
-    }
-    // A replay's InnerProduct has a bias and factors; this one lacks one of them.
-    if (times.type == "InnerProduct") layer.set_type("InnerProduct without factors");
-    if (spec != nullptr) layer.set_parameters(FloatCount(*spec));
   }
   return job;
 }

@@ -9,6 +9,8 @@
 #include <thread>
 
 #include "core/error.h"
+#include "proto/replay_model.h"
+#include "worker/engine/layer_measurement.h"
 #include "worker/replay_config.h"
 
 namespace poseidon {
@@ -200,6 +202,29 @@ TEST(PlanEngineTest, AReplayHasOneDevice) {
   EXPECT_THAT([&] { ReadReplayConfig(config); },
               ThrowsMessage<ConfigError>(HasSubstr(
                   "job.prototxt: cluster.devices_per_worker is 4, but training.engine is REPLAY")));
+}
+
+TEST(LayerMeasurementTest, AProfileHasTheFactorsThatTheEngineHas) {
+  const ReplayEngine engine(Parse(R"(
+    layers { name: 'conv' type: 'Convolution' parameters: 200 }
+    layers { name: 'pool' type: 'Pooling' }
+    layers { name: 'tokens' type: 'InnerProduct' inputs: 30 outputs: 4 rows_per_sample: 16 }
+    layers { name: 'lean' type: 'InnerProduct' inputs: 4 outputs: 5 bias: false }
+    batch: 8)"),
+                            0, 1);
+  LayerMeasurement measured;
+  for (const char* name : {"conv", "pool", "tokens", "lean"}) {
+    measured.steps.push_back({.name = name, .type = "", .forward_ms = 2, .backward_ms = 3});
+  }
+  const Job profile = ToProfile("profile", engine, measured);
+  const ModelSpec model = DescribeReplay(profile.training().replay()).model;
+  ModelSpec expected = engine.model();
+  for (LayerSpec& layer : *expected.mutable_layers()) {
+    const int steps = layer.name() == "conv" ? 2 : 1;  // with what is above and learns nothing
+    layer.set_forward_ms(2 * steps);
+    layer.set_backward_ms(3 * steps);
+  }
+  EXPECT_EQ(model.DebugString(), expected.DebugString());
 }
 
 struct BadReplay {
