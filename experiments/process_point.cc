@@ -56,6 +56,7 @@ DeviationList DeviationsOf(const ExperimentPoint& point) {
 std::optional<std::string> WhyNoProcesses(const ExperimentPoint& point) {
   if (point.failures) return "nodes that fail are only simulated";
   if (point.plan_only) return "only the planner is asked";
+  if (point.job.communication().local_steps() > 1) return "local steps are only simulated";
   if (point.job.cluster().devices_per_worker() > 1) {
     return "devices of a worker are only simulated";
   }

@@ -11,6 +11,7 @@
 
 #include "core/error.h"
 #include "experiments/experiment_results.h"
+#include "experiments/process_point.h"
 #include "experiments/simulated_point.h"
 #include "planner/model_times.h"
 #include "planner/policies.h"
@@ -360,6 +361,14 @@ TEST_F(ExperimentTest, PlannedPointsAreThePlannersPrediction) {
 }
 
 // As those of all other systems, which have no local steps.
+TEST_F(ExperimentTest, LocalStepsAreOnlySimulated) {
+  ExperimentPoint point = Points(kExperiment)[0];
+  EXPECT_EQ(WhyNotEmulated(point), std::nullopt);
+  point.job.mutable_communication()->set_local_steps(4);
+  EXPECT_EQ(WhyNotEmulated(point), "local steps are only simulated");
+  EXPECT_EQ(WhyNotRun(point, 1000), "local steps are only simulated");
+}
+
 TEST_F(ExperimentTest, ARowOfLocalStepsIsOfOneStep) {
   const std::vector<ExperimentPoint> points = Points(
       "name: \"t\" net { name: \"n\" replay { batch: 4"
