@@ -5,6 +5,7 @@
 #include <map>
 #include <numeric>
 #include <queue>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -88,7 +89,8 @@ struct ServerGroup {
   LeastLoaded servers;
 };
 
-// Servers by load over share; lanes of a server by load.
+// Servers by load over share; lanes of a server by load. Of a million servers only those are looked
+// at that so many items may come to.
 class ServerBins {
  public:
   struct Place {
@@ -96,14 +98,12 @@ class ServerBins {
     int lane;
   };
 
-  ServerBins(const InformationBook& book, int lanes)
+  ServerBins(const InformationBook& book, int lanes, size_t items)
       : lane_count_(lanes),
         spare_count_(static_cast<int>(book.Query(Property::kSpareServers))),
         own_count_(static_cast<int>(book.Query(Property::kServers)) - spare_count_),
-        split_(SplitFor(book.Query(Property::kWorkers), spare_count_, lanes)),
-        lanes_(own_count_, LeastLoaded(split_.own_lanes)) {
-    lanes_.resize(own_count_ + spare_count_, LeastLoaded(lanes));
-    AddGroups(SharesByLinks(book, own_count_));
+        split_(SplitFor(book.Query(Property::kWorkers), spare_count_, lanes)) {
+    AddGroups(SharesByLinks(book, own_count_), items);
   }
 
   Place Take(int64_t size) {
@@ -115,23 +115,26 @@ class ServerBins {
         groups_.begin(), groups_.end(),
         [&](const ServerGroup& a, const ServerGroup& b) { return load(a) < load(b); });
     const int server = group->servers.Take(size);
+    const bool is_spare = server >= own_count_;
+    LeastLoaded& lanes =
+        lanes_.try_emplace(server, is_spare ? lane_count_ : split_.own_lanes).first->second;
     // Servers that use few lanes use different ones, so that workers use all of theirs.
-    const int first = server >= own_count_ ? 0 : server * split_.own_lanes;
-    return {server, (first + lanes_[server].Take(size)) % lane_count_};
+    const int first = is_spare ? 0 : server * split_.own_lanes;
+    return {server, (first + lanes.Take(size)) % lane_count_};
   }
 
  private:
-  // Whoever has a share of 0 gets nothing.
-  void AddGroups(const std::vector<double>& by_links) {
+  // Whoever has a share of 0 gets nothing, nor do more servers of one share than there are items.
+  void AddGroups(const std::vector<double>& by_links, size_t items) {
     const auto own_share = static_cast<double>(split_.own_share);
     std::map<double, std::vector<int>, std::greater<>> servers;
     for (int server = 0; server < own_count_; ++server) {
       const double share = own_share * by_links[server];
-      if (share > 0) servers[share].push_back(server);
+      if (share > 0 && servers[share].size() < items) servers[share].push_back(server);
     }
     for (const auto& [share, members] : servers) groups_.push_back({share, LeastLoaded(members)});
     if (spare_count_ == 0 || split_.spare_share == 0) return;
-    std::vector<int> spare(spare_count_);
+    std::vector<int> spare(std::min<size_t>(spare_count_, items));
     std::iota(spare.begin(), spare.end(), own_count_);
     groups_.push_back({static_cast<double>(split_.spare_share), LeastLoaded(spare)});
   }
@@ -141,7 +144,7 @@ class ServerBins {
   int own_count_;
   SpareSplit split_;
   std::vector<ServerGroup> groups_;
-  std::vector<LeastLoaded> lanes_;  // by server
+  std::unordered_map<int, LeastLoaded> lanes_;  // by server that has something
 };
 
 // What goes to one lane as a whole: a chunk, or all chunks of a bucket.
@@ -181,7 +184,8 @@ void PlaceOnServers(const InformationBook& book, Plan& plan) {
     if (bucket.scheme() == PS) AddChunks(bucket, items);
     if (bucket.scheme() == ADAM) items.push_back(Whole(bucket, FloatCount(bucket)));
   }
-  ServerBins bins(book, plan.lanes());
+  if (items.empty()) return;
+  ServerBins bins(book, plan.lanes(), items.size());
   for (const Item& item : LargestFirst(std::move(items))) {
     const auto [server, lane] = bins.Take(item.size);
     Put(item, server, lane);

@@ -1,6 +1,7 @@
 #include "planner/cost/local_steps_model.h"
 
 #include <algorithm>
+#include <set>
 
 #include "planner/cost/fragments.h"
 
@@ -58,9 +59,9 @@ PredictedTimes PredictLocalSteps(const Plan& plan, const ModelSpec& model,
   times.seconds = plan.local_steps() * step;
   times.buckets.resize(plan.buckets_size());
   double waited = 0;  // for fragments so far
-  for (int fragment = 0; fragment < plan.fragments(); ++fragment) {
+  // There may be more fragments than layers, by far.
+  for (const int fragment : std::set<int>(fragment_of.begin(), fragment_of.end())) {
     const FragmentPlan part = FragmentOf(plan, model, fragment_of, fragment);
-    if (part.buckets.empty()) continue;  // there are more fragments than layers
     // Where nothing computes an iteration is its exchange.
     const PredictedTimes exchange =
         predict(part.plan, part.model, std::vector<LayerTime>(part.model.layers_size()));

@@ -7,6 +7,8 @@
 #include <random>
 #include <vector>
 
+#include "planner/cost/local_steps_model.h"
+
 namespace poseidon {
 namespace {
 
@@ -57,6 +59,29 @@ TEST(Fragments, AreSentAfterStepsOfTheirOwn) {
       EXPECT_EQ(before, steps);
     }
   }
+}
+
+// As many fragments as a job may have, of which only those with layers are exchanged.
+TEST(Fragments, WithoutLayersTakeNoTime) {
+  constexpr int kSteps = 1000000;
+  const ModelSpec model = ModelOf({5, 5, 5});
+  Plan plan;
+  plan.set_local_steps(kSteps);
+  plan.set_fragments(kSteps);
+  for (int layer = 0; layer < model.layers_size(); ++layer) {
+    BucketPlan& bucket = *plan.add_buckets();
+    bucket.set_first_layer(layer);
+    bucket.set_layer_count(1);
+  }
+  int exchanges = 0;
+  const std::vector<LayerTime> layers(3, {.forward = 1, .backward = 2});
+  const PredictedTimes times = PredictLocalSteps(
+      plan, model, layers, [&](const Plan&, const ModelSpec&, const std::vector<LayerTime>&) {
+        ++exchanges;
+        return PredictedTimes{.seconds = 7, .buckets = {{}}};
+      });
+  EXPECT_EQ(exchanges, 3);
+  EXPECT_DOUBLE_EQ(times.seconds, 9.0 * kSteps + 3 * 7);
 }
 
 }  // namespace
