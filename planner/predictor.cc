@@ -19,8 +19,12 @@ constexpr double kMillisecond = 1e-3;
 
 }  // namespace
 
-Predictor::Predictor(const InformationBook& book, const ClusterModel& cluster)
-    : book_(book), cluster_(cluster), layers_(ComputeTimes(book.model(), cluster.flops)) {
+Predictor::Predictor(const InformationBook& book, const ClusterModel& cluster,
+                     const MessageLimits& limits)
+    : book_(book),
+      cluster_(cluster),
+      limits_(limits),
+      layers_(ComputeTimes(book.model(), cluster.flops)) {
   const double slowest = cluster.SlowestComputeFactor();
   for (LayerTime& layer : layers_) {
     layer.forward *= slowest;
@@ -30,7 +34,11 @@ Predictor::Predictor(const InformationBook& book, const ClusterModel& cluster)
 }
 
 PredictedTimes Predictor::Predict(const Plan& plan, double give_up) {
-  if (MessagesPerIteration(plan, cluster_) > kMostMessages) return Estimate(plan);
+  if (MessagesPerIteration(plan, cluster_) > limits_.predicted) return Estimate(plan);
+  return Simulate(plan, give_up);
+}
+
+PredictedTimes Predictor::Simulate(const Plan& plan, double give_up) {
   const std::string key = plan.SerializeAsString();
   const auto known = known_.find(key);
   if (known != known_.end()) return known->second;
@@ -68,11 +76,16 @@ double Predictor::LeastSeconds(const Plan& plan) const {
   return poseidon::LeastSeconds(BucketLoads(plan, book_.model(), cluster_), layers_);
 }
 
+bool Predictor::IsEstimated(const Plan& plan) const {
+  return MessagesPerIteration(plan, cluster_) > limits_.annotated;
+}
+
 void Predictor::Annotate(Plan& plan) {
-  const PredictedTimes times = Predict(plan);
+  const PredictedTimes times =
+      IsEstimated(plan) ? Estimate(plan) : Simulate(plan, std::numeric_limits<double>::infinity());
   const std::vector<BucketLoad> loads = BucketLoads(plan, book_.model(), cluster_);
   plan.set_iteration_ms(times.seconds / kMillisecond);
-  plan.set_compute_ms(std::max(1, plan.local_steps()) * compute_ / kMillisecond);
+  plan.set_compute_ms(ComputeSeconds(plan) / kMillisecond);
   // Copied for every bucket and scheme, so it must not have all the buckets.
   Plan without_buckets = plan;
   without_buckets.clear_buckets();

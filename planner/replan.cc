@@ -139,9 +139,12 @@ Replanned Replan(const Job& job, const wire::PlanAndModel& current,
   Predictor& nearest = NearestToTrial(predictor, predictors, result.current);
   nearest.Annotate(result.current);
   const bool tried = result.current.simulated_ms() > 0;
-  const double stay = ExpectedIterationMs(result.current) / kMillisecondsPerSecond;
-  const double go = tried ? next.plan().simulated_ms() / kMillisecondsPerSecond
-                          : nearest.Predict(next.plan()).seconds;
+  // Both in trials, or predicted in the same way.
+  const auto expected = [&](const Plan& plan) {
+    return tried ? plan.simulated_ms() / kMillisecondsPerSecond : nearest.Predict(plan).seconds;
+  };
+  const double stay = expected(result.current);
+  const double go = expected(next.plan());
   result.why =
       "with measured layer times the plan's iteration is predicted to take " + Milliseconds(stay) +
       " (before: " + Milliseconds(ExpectedIterationMs(current.plan()) / kMillisecondsPerSecond) +

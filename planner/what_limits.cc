@@ -46,15 +46,19 @@ class Predictions {
 
   bool estimated() const { return estimated_; }
   double now() const { return now_; }
+  bool now_estimated() const { return Predictor(timed_, cluster_).IsEstimated(plan_); }
 
   double Seconds(const std::function<void(Variant&)>& change) const {
     Variant variant{cluster_, plan_};
     change(variant);
     if (variant.plan.lanes() != plan_.lanes()) Place(book_, variant.plan);
     Predictor predictor(timed_, variant.cluster);
-    // Of two estimates the ratio says more than the second one does.
-    return estimated_ ? scale_ * predictor.Estimate(variant.plan).seconds
-                      : predictor.Predict(variant.plan).seconds;
+    if (!estimated_) return predictor.Predict(variant.plan).seconds;
+    // Of two estimates the ratio says more than the second one does; but of the computing in it no
+    // estimate is wrong.
+    const double scaled = scale_ * predictor.Estimate(variant.plan).seconds;
+    const bool waits = plan_.staleness() >= 0;  // for the slowest worker
+    return waits ? std::max(scaled, predictor.ComputeSeconds(variant.plan)) : scaled;
   }
 
  private:
@@ -148,6 +152,7 @@ Limits WhatLimits(const Plan& plan, const InformationBook& book, const ClusterMo
   const Predictions predictions(plan, book, cluster);
   Limits limits;
   limits.seconds = predictions.now();
+  limits.seconds_estimated = predictions.now_estimated();
   limits.estimated = predictions.estimated();
   FindLimit(predictions, limits);
   const int lanes = std::max(4, 2 * plan.lanes());

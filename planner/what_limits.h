@@ -21,6 +21,8 @@ struct Improvement {
 
 struct Limits {
   double seconds = 0;  // of the iteration as it is predicted
+  // `seconds` itself is an estimate, as the plan has too many messages for one prediction.
+  bool seconds_estimated = false;
   // The plan has too many messages for a dozen predictions: `without` and the improvements say what
   // estimates make of the iteration's time, which know neither chance nor order.
   bool estimated = false;

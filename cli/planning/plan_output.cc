@@ -136,8 +136,9 @@ std::string BucketTable(const Plan& plan) {
   return table.ToString();
 }
 
-std::string Iteration(const Plan& plan) {
-  std::string text = "predicted iteration: " + Digits(plan.iteration_ms(), 2) + " ms; ";
+std::string Iteration(const Plan& plan, const Limits& limits) {
+  std::string text = limits.seconds_estimated ? "estimated" : "predicted";
+  text += " iteration: " + Digits(plan.iteration_ms(), 2) + " ms; ";
   if (plan.simulated_ms() > 0) {
     text += "tried in virtual time: " + Digits(plan.simulated_ms(), 2) + " ms; ";
   }
@@ -254,8 +255,8 @@ std::string PlanTable(const PlannedModel& planned) {
          ", samples a worker: " + std::to_string(model.batch()) + "\n" + SampleInputLines(inputs) +
          "floats that a node sends and receives in an iteration: " + Grouped(totals.floats_ps) +
          " all over PS, " + Grouped(totals.floats_planned) + " as planned" + Saving(totals) + "\n" +
-         ServerLoad(plan) + "\n" + TorusLine(plan) + LanesText(plan) + "\n" + Iteration(plan) +
-         LimitsText(limits);
+         ServerLoad(plan) + "\n" + TorusLine(plan) + LanesText(plan) + "\n" +
+         Iteration(plan, limits) + LimitsText(limits);
 }
 
 std::string PlanJson(const PlannedModel& planned) {
@@ -270,6 +271,7 @@ std::string PlanJson(const PlannedModel& planned) {
   json["batch"] = model.batch();
   json["inputs"] = SampleInputsJson(inputs);
   json["iteration_ms"] = plan.iteration_ms();
+  json["estimated"] = limits.seconds_estimated;
   json["simulated_ms"] = plan.simulated_ms() > 0 ? nlohmann::json(plan.simulated_ms()) : nullptr;
   json["compute_ms"] = plan.compute_ms();
   json["local_steps"] = std::max(1, plan.local_steps());

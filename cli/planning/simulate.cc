@@ -60,8 +60,9 @@ std::string DisturbanceLine(const ClusterAnswer& answer) {
   const Disturbance& disturbance = answer.job.cluster().disturbance();
   const double predicted =
       ExpectedIterationMs(answer.training.plan) / answer.job.communication().local_steps();
-  return "disturbance of machines: " + DisturbanceText(disturbance) +
-         "; without any the plan predicts " + Digits(predicted, 2) + " ms\n";
+  return "disturbance of machines: " + DisturbanceText(disturbance) + "; without any the plan " +
+         (answer.limits.seconds_estimated ? "estimates " : "predicts ") + Digits(predicted, 2) +
+         " ms\n";
 }
 
 // The fields of the job config's, with the cost in milliseconds.
@@ -168,6 +169,7 @@ std::string SimulationJson(const ClusterAnswer& answer) {
       {"compute_ms", kMillisecondsPerSecond * training.compute},
       {"iteration_ms", kMillisecondsPerSecond * training.iteration},
       {"predicted_ms", ExpectedIterationMs(training.plan) / steps},
+      {"estimated", answer.limits.seconds_estimated},
       {"disturbance", DisturbanceJson(answer.job.cluster().disturbance())},
       {"local_steps", steps},
       {"images_per_second", answer.ImagesPerSecond()},

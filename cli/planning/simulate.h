@@ -63,9 +63,10 @@ class SimulationReport {
 std::string SimulationTable(const ClusterAnswer& answer);
 
 // For programs: `workers`, `servers`, `gpus_per_node`, `batch`, `inputs` (as PlanJson),
-// `compute_ms`, `iteration_ms`, `predicted_ms` (the planner's), `images_per_second`, `speedup`,
-// `efficiency`, `gpu_busy`, `bytes_per_node` with `sent` and `received` (an iteration, by the most
-// loaded machine), `limits` (as PlanJson), and with failures `failures` (as FailureJson).
+// `compute_ms`, `iteration_ms`, `predicted_ms` (the planner's), `estimated` (as PlanJson),
+// `images_per_second`, `speedup`, `efficiency`, `gpu_busy`, `bytes_per_node` with `sent` and
+// `received` (an iteration, by the most loaded machine), `limits` (as PlanJson), and with failures
+// `failures` (as FailureJson).
 std::string SimulationJson(const ClusterAnswer& answer);
 
 // Reads the flags of `poseidon simulate --help` and prints the answer. Throws Error.

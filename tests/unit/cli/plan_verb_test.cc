@@ -206,6 +206,21 @@ TEST_F(PlanVerbTest, ASolverThatAddsUpBatchesHasALargerOne) {
   }
 }
 
+// Servers of tiny KV pairs, with more messages than anybody wants to wait for.
+TEST_F(PlanVerbTest, SaysWhatIsOnlyEstimated) {
+  options_.job.mutable_communication()->set_policy(Communication::ALL_PS);
+  const PlannedModel small = PlanModel(options_);
+  EXPECT_THAT(PlanTable(small), HasSubstr("\npredicted iteration: "));
+  EXPECT_EQ(nlohmann::json::parse(PlanJson(small))["estimated"], false);
+  options_.job.mutable_communication()->set_lanes(1);
+  options_.job.mutable_communication()->set_kv_pair_bytes(65536);
+  options_.job.mutable_cluster()->set_workers(2000);
+  options_.job.mutable_cluster()->set_servers(2000);
+  const PlannedModel large = PlanModel(options_);
+  EXPECT_THAT(PlanTable(large), HasSubstr("\nestimated iteration: "));
+  EXPECT_EQ(nlohmann::json::parse(PlanJson(large))["estimated"], true);
+}
+
 TEST(PlanningReportTest, SaysWhatWasFoundWhereItTakesSeconds) {
   std::ostringstream out;
   PlanningReport report(out, Seconds(100));

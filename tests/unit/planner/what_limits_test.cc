@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "planner/planner.h"
+#include "planner/predictor.h"
 #include "tests/unit/planner/reference_models.h"
 
 namespace poseidon {
@@ -28,16 +29,34 @@ ClusterModel FreeCluster() {
   return cluster;
 }
 
-Limits LimitsOf(const ClusterModel& cluster, Communication::Policy policy) {
+InformationBook BookOf(const ClusterModel& cluster) {
   ModelSpec model = Vgg19(32);
   for (LayerSpec& layer : *model.mutable_layers()) {
     layer.set_forward_ms(100.0 / model.layers_size());
     layer.set_backward_ms(200.0 / model.layers_size());
   }
-  const InformationBook book(model, cluster.workers, cluster.servers);
+  return {model, cluster.workers, cluster.servers};
+}
+
+Plan PlanOf(const InformationBook& book, Communication::Policy policy) {
   Communication communication;
   communication.set_policy(policy);
-  return WhatLimits(MakePlan(book, communication), book, cluster);
+  return MakePlan(book, communication);
+}
+
+Limits LimitsOf(const ClusterModel& cluster, Communication::Policy policy) {
+  const InformationBook book = BookOf(cluster);
+  return WhatLimits(PlanOf(book, policy), book, cluster);
+}
+
+// A hundred workers and servers, whose exchange takes long.
+ClusterModel LargeCluster() {
+  ClusterModel cluster = FreeCluster();
+  cluster.workers = cluster.servers = 100;
+  cluster.goodput = 1e9;
+  cluster.message_cost = 2e-5;
+  cluster.update_rate = 2e9;
+  return cluster;
 }
 
 std::string Changes(const Limits& limits) {
@@ -109,18 +128,45 @@ TEST(WhatLimitsTest, OfOneSlowLinkThatLinkIsToBeMended) {
 
 // All that is said is of one model, or an improvement could be slower than what there is.
 TEST(WhatLimitsTest, OfALargePlanImprovementsAreBetterThanItsPrediction) {
-  ClusterModel cluster = FreeCluster();
-  cluster.workers = cluster.servers = 100;
-  cluster.goodput = 1e9;
-  cluster.message_cost = 2e-5;
-  cluster.update_rate = 2e9;
-  const Limits limits = LimitsOf(cluster, Communication::ALL_PS);
+  const Limits limits = LimitsOf(LargeCluster(), Communication::ALL_PS);
   EXPECT_TRUE(limits.estimated);
+  EXPECT_FALSE(limits.seconds_estimated);
   EXPECT_LT(limits.without, limits.seconds);
   EXPECT_FALSE(limits.improvements.empty());
   for (const Improvement& improvement : limits.improvements) {
     EXPECT_LT(improvement.seconds, limits.seconds) << improvement.what;
   }
+}
+
+// However far the prediction is below the estimate of the same plan.
+TEST(WhatLimitsTest, OfALargePlanWithoutExchangesTheComputingIsLeft) {
+  const ClusterModel cluster = LargeCluster();
+  const InformationBook book = BookOf(cluster);
+  Plan plan = PlanOf(book, Communication::ALL_PS);
+  plan.set_iteration_ms(750 * Predictor(book, cluster).Estimate(plan).seconds);
+  const Limits limits = WhatLimits(plan, book, cluster);
+  EXPECT_EQ(limits.by, "the network");
+  EXPECT_GE(limits.without, 0.3 - 1e-9);
+}
+
+// What is compared with others is estimated sooner than the plan that they lead to.
+TEST(WhatLimitsTest, APlanIsPredictedUpToMoreMessagesThanItsRivals) {
+  const ClusterModel cluster = LargeCluster();
+  const InformationBook book = BookOf(cluster);
+  Plan plan = PlanOf(book, Communication::ALL_RING);
+  Predictor exact(book, cluster);
+  const double predicted = exact.Predict(plan).seconds;
+  const double estimated = exact.Estimate(plan).seconds;
+  ASSERT_NE(predicted, estimated);
+  Predictor quick(book, cluster, {.predicted = 1});
+  EXPECT_EQ(quick.Predict(plan).seconds, estimated);
+  EXPECT_FALSE(quick.IsEstimated(plan));
+  quick.Annotate(plan);
+  EXPECT_DOUBLE_EQ(plan.iteration_ms(), 1000 * predicted);
+  Predictor quickest(book, cluster, {.predicted = 1, .annotated = 1});
+  EXPECT_TRUE(quickest.IsEstimated(plan));
+  quickest.Annotate(plan);
+  EXPECT_DOUBLE_EQ(plan.iteration_ms(), 1000 * estimated);
 }
 
 }  // namespace
