@@ -336,11 +336,12 @@ def _is_free(port: int) -> bool:
         return True
 
 
-def free_ports(count: int) -> int:
-    """The first of so many free ports in a row. Raises PoseidonError if there are none."""
+def free_ports(count: int, rank: int = 0, size: int = 1) -> int:
+    """The first of so many free ports in a row. Of `size` processes that look for one at the same time, each finds
+    another, if it says by its rank which of them it is. Raises PoseidonError if there are none."""
     draw = random.SystemRandom()
     for _ in range(1000):
-        port = draw.choice(_PORTS)
+        port = draw.choice(_PORTS[rank::size])
         if all(_is_free(port + i) for i in range(count)):
             return port
     raise PoseidonError(f"found no {count} free ports in a row")

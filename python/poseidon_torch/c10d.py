@@ -308,7 +308,9 @@ def _endpoints(store: dist.Store, rank: int, size: int) -> List[str]:
         store.set("host", resolve(_host_of(store)))
     host = own_address(store.get("host").decode())
     host = f"[{host}]" if ":" in host else host
-    store.set(f"endpoint/{rank}", f"{host}:{free_ports(1)}")
+    # Groups of some ranks may be made at the same time, too.
+    place = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (rank, size)
+    store.set(f"endpoint/{rank}", f"{host}:{free_ports(1, *place)}")
     return [store.get(f"endpoint/{other}").decode() for other in range(size)]
 
 

@@ -2,7 +2,9 @@
 """DistributedDataParallel and FSDP2 train by the backend "poseidon" as they do by gloo."""
 
 import concurrent.futures
+import contextlib
 import pathlib
+import random
 import subprocess
 import sys
 import tempfile
@@ -16,7 +18,7 @@ from ranks import PATIENCE, ROOT, Ranks
 
 sys.path.insert(0, str(ROOT / "python"))
 
-from poseidon_torch import _library, c10d  # pylint: disable=wrong-import-position
+from poseidon_torch import _job, _library, c10d  # pylint: disable=wrong-import-position
 
 
 class C10d(unittest.TestCase):
@@ -65,6 +67,31 @@ class C10d(unittest.TestCase):
                 of_ranks = list(pool.map(c10d._endpoints, stores, (0, 1), (2, 2)))
         for endpoints in of_ranks:
             self.assertEqual([end.split(":")[0] for end in endpoints], ["10.0.0.1"] * 2)
+
+    def test_ranks_of_a_machine_draw_ports_of_their_own(self):
+        """Each has let its port go before the next one draws, and binds it for good later."""
+        with self.first_port_drawn(), concurrent.futures.ThreadPoolExecutor() as pool:
+            stores = [dist.HashStore()] * 3
+            of_ranks = list(pool.map(c10d._endpoints, stores, range(3), [3] * 3))
+        for endpoints in of_ranks:
+            self.assertEqual(len(set(endpoints)), 3, endpoints)
+
+    def test_groups_that_are_made_at_the_same_time_draw_ports_of_their_own(self):
+        found = set()
+        for rank in range(3):
+            world = {"is_initialized": True, "get_rank": rank, "get_world_size": 3}
+            calls = {name: mock.Mock(return_value=value) for name, value in world.items()}
+            with self.first_port_drawn(), mock.patch.multiple(dist, **calls):
+                found.update(c10d._endpoints(dist.HashStore(), 0, 1))
+        self.assertEqual(len(found), 3, found)
+
+    @staticmethod
+    @contextlib.contextmanager
+    def first_port_drawn():
+        """Who draws a port gets the first one that may be drawn."""
+        with mock.patch.object(random.SystemRandom, "choice", lambda self, ports: ports[0]):
+            with mock.patch.object(_job, "_is_free", lambda port: True):
+                yield
 
 
 if __name__ == "__main__":
