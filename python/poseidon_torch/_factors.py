@@ -22,7 +22,9 @@ class _LinearByFactors(torch.autograd.Function):
     def forward(ctx, features, weight, bias, wanted, give):
         ctx.save_for_backward(features, weight)
         ctx.wanted, ctx.give = wanted, give
-        return F.linear(features, weight, bias)
+        # Autocast keeps what it casts of a leaf that learns, here without a graph, for all that use the leaf later.
+        tensors = (features, weight, bias)
+        return F.linear(*(tensor if tensor is None else tensor.detach() for tensor in tensors))
 
     @staticmethod
     def backward(ctx, top):

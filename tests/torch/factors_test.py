@@ -122,6 +122,29 @@ class Factors(unittest.TestCase):
 
         self.expect_refusal("layer '2' got a second gradient in one backward pass", backward)
 
+    def test_another_use_of_a_weight_under_autocast_is_refused(self):
+        """Autocast casts a weight once, and must not have done so without a graph in the layer."""
+
+        def backward():
+            with torch.autocast("cpu", torch.bfloat16):
+                loss = self.model(inputs_of(1)).sum()
+                others = torch.nn.functional.linear(torch.ones(1, 48), self.model[2].weight)
+            (loss + others.sum()).backward()
+
+        self.expect_refusal("the loss reaches its weight or bias otherwise, too", backward)
+
+    def test_another_use_of_inputs_under_autocast_has_its_gradient(self):
+        found = []
+        for model in (self.model, self.plain):
+            inputs = inputs_of(1).requires_grad_()
+            with torch.autocast("cpu", torch.bfloat16):
+                loss = model(inputs).sum() + (inputs @ torch.ones(32, 1)).sum()
+            found += torch.autograd.grad(loss, inputs)
+        ours, plain = found
+        # Plain PyTorch rounds the sum of both uses' gradients once more.
+        rounding = torch.finfo(torch.bfloat16).eps * plain.abs().max()
+        self.assertLessEqual((ours - plain).abs().max(), rounding)
+
     def test_passes_add_up(self):
         for model in self.models:
             for number in (1, 2):
