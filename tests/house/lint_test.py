@@ -1,15 +1,19 @@
-"""tools/lint: which sources it looks at again, with which arguments, and what it finds in groups.
+"""tools/lint: which sources it looks at again, with which arguments, and what it finds in groups. And that
+tools/setup installs what it and others of tools/ run.
 
 lint_test.py SOURCE_DIR
 """
 
 import importlib.machinery
 import importlib.util
+import os
 import pathlib
 import shutil
+import subprocess
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 ROOT = pathlib.Path()
 
@@ -94,6 +98,13 @@ class Known(Tree):
     def test_nothing_is_looked_at_after_the_deadline(self):
         self.assertIsNone(self.lint.Tidy(self.commands).look_at("core/a.cc", 0))
 
+    @unittest.skipUnless(shutil.which("git"), "git is not installed")
+    def test_where_git_refuses_its_words_are_said(self):
+        """As in a tree of another user's; without names the programs would read standard input."""
+        with mock.patch.dict(os.environ, GIT_DIR="nowhere"):
+            with self.assertRaisesRegex(SystemExit, "not a git repository: 'nowhere'"):
+                self.lint.sources()
+
 
 @unittest.skipUnless(shutil.which("clang-tidy"), "clang-tidy is not installed")
 class Together(Tree):
@@ -165,6 +176,35 @@ class Arguments(unittest.TestCase):
             load().for_clang(arguments),
             ["c++", "-Wno-unknown-warning-option", "-O3", "-c", "a.cc"],
         )
+
+
+class Setup(unittest.TestCase):
+    """What tools/setup installs on a machine that has nothing."""
+
+    def packages(self, *flags):
+        with tempfile.TemporaryDirectory() as folder:
+            installed = pathlib.Path(folder, "installed")
+            for name, does in {
+                "dpkg-query": "exit 1",
+                "apt-get": f'echo "$@" >> {installed}',
+                "sudo": 'exec "$@"',
+            }.items():
+                program = pathlib.Path(folder, name)
+                program.write_text(f"#!/bin/sh\n{does}\n", encoding="utf-8")
+                program.chmod(0o755)
+            subprocess.run(
+                [ROOT / "tools" / "setup", *flags],
+                env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"},
+                stdout=subprocess.DEVNULL,
+                check=True,
+            )
+            return set(installed.read_text(encoding="utf-8").split())
+
+    def test_all_that_lint_runs_is_installed(self):
+        self.assertLessEqual(set(load().PROGRAMS), self.packages("--lint"))
+
+    def test_an_environment_can_be_made_for_the_wheel(self):
+        self.assertIn("python3-venv", self.packages())
 
 
 if __name__ == "__main__":
