@@ -115,7 +115,7 @@ std::vector<HostAnswer> AskHosts(const RemoteShell& shell,
   for (const HostQuestion& question : questions) {
     std::vector<std::string> command = shell.command;
     command.push_back(question.host);
-    command.push_back("exec /bin/sh -c " + ShellQuoted(InWorkingDirectory(question.script)));
+    command.push_back(LoginShellCommand(InWorkingDirectory(question.script)));
     commands.push_back(std::move(command));
     names.push_back(question.host);
   }

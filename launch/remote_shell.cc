@@ -64,6 +64,8 @@ std::string ScriptFor(const RemoteShell& shell, const RemoteCommand& command) {
   return script;
 }
 
+char OctalDigit(int number) { return static_cast<char>('0' + (number & 7)); }
+
 bool LogSaysStarted(const std::string& path) {
   std::ifstream log(path);
   for (std::string line; std::getline(log, line);) {
@@ -118,13 +120,27 @@ std::string ShellQuoted(std::string_view text) {
   return quoted + "'";
 }
 
+std::string LoginShellCommand(std::string_view script) {
+  std::string command = "exec /bin/sh -c 'eval \"$(printf %b \"";
+  for (const char letter : script) {
+    const auto byte = static_cast<unsigned char>(letter);
+    const bool is_plain = byte >= ' ' && byte <= '~' &&
+                          std::string_view("!\"$'\\`").find(letter) == std::string_view::npos;
+    if (is_plain) {
+      command += letter;
+    } else {
+      command += {'\\', '0', OctalDigit(byte >> 6), OctalDigit(byte >> 3), OctalDigit(byte)};
+    }
+  }
+  return command + "\")\"'";
+}
+
 ChildProcess StartRemotely(const RemoteShell& shell, const RemoteCommand& command) {
   ChildOptions child;
   child.name = command.name + " on " + command.host;
   child.command = shell.command;
   child.command.push_back(command.host);
-  // Whatever shell the user has there.
-  child.command.push_back("exec /bin/sh -c " + ShellQuoted(ScriptFor(shell, command)));
+  child.command.push_back(LoginShellCommand(ScriptFor(shell, command)));
   child.log = command.log;
   child.output = command.output;
   child.piped_input = true;

@@ -62,4 +62,9 @@ bool HasStartedRemotely(const ChildProcess& process);
 // As one word of a POSIX shell, whatever is in it.
 std::string ShellQuoted(std::string_view text);
 
+// A script for /bin/sh as a command for the login shell that the user has there, whichever that is:
+// csh takes no newline and no ! inside of quotes, and fish no backslash before one. So the command
+// is a line without any of them, from which printf makes the script again.
+std::string LoginShellCommand(std::string_view script);
+
 }  // namespace poseidon

@@ -14,9 +14,13 @@ import unittest
 import cluster
 
 # What stands for ssh where there is no server. Hosts called dead refuse, hosts called silent never
-# answer.
+# answer. Like csh, which a user's login shell there may be, it takes no newline in a command.
 SHELL = """#!/bin/sh
 host=$1; shift
+case "$*" in
+  *"
+"*) echo "Unmatched '''." >&2; exit 1 ;;
+esac
 case $host in
   dead*) echo "ssh: connect to host $host port 22: Connection refused" >&2; exit 255 ;;
   silent*) exec sleep 1000 ;;

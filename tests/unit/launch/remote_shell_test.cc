@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include "core/files/regular_file.h"
 #include "tests/unit/temporary_directory.h"
 
 namespace poseidon {
@@ -39,6 +40,22 @@ TEST_F(RemoteShellTest, AProgramThatFailsHasNotLostItsConnection) {
   const ExitStatus end = EndOf("exit 255");
   EXPECT_EQ(end.signal, 0) << end.ToString();
   EXPECT_EQ(end.code, static_cast<int>(ExitCode::kFailure)) << end.ToString();
+}
+
+// csh takes no newline and no ! in quotes, and fish reads a backslash before one.
+TEST(LoginShellCommandTest, AnyShellTakesIt) {
+  const std::string said = "it's !! \\' \"$HOME\" `id` %s \\n \xc3\xbc\n\n1";
+  const std::string command = LoginShellCommand("printf %s " + ShellQuoted(said));
+  const std::string quoted = command.substr(command.find('\'') + 1);
+  EXPECT_EQ(quoted.find_first_of("!\n'"), quoted.size() - 1) << command;
+  EXPECT_EQ(quoted.find("\\'"), std::string::npos) << command;
+
+  const TemporaryDirectory directory;
+  ChildOptions child;
+  child.command = {"/bin/sh", "-c", command};
+  child.output = directory.Path("said");
+  EXPECT_TRUE(ChildProcess(std::move(child)).Wait().ok());
+  EXPECT_EQ(ReadRegularFile(directory.Path("said"), ExitCode::kFailure), said);
 }
 
 }  // namespace
