@@ -100,15 +100,29 @@ void SetMonitor(Job& job) {
   if (!HostsGiven() && job.monitor().has_node_port()) job.mutable_monitor()->set_node_port(0);
 }
 
-// A program computes where and in what it decides itself.
-void CheckProgram(const JobConfig& config) {
-  if (const std::string library = SupportFile(kPreloadedLibrary);
-      !std::filesystem::exists(library)) {
+// What makes a program a worker is there, and can be named in LD_PRELOAD, where nothing escapes the
+// characters that part two names.
+void CheckPreloadedLibrary() {
+  const std::string library = SupportFile(kPreloadedLibrary);
+  if (!std::filesystem::exists(library)) {
     throw Error(ExitCode::kFailure,
                 "there is no " + library +
                     ", which makes a program a worker; build all of Poseidon (cmake --build "
                     "build), or install it again");
   }
+  const bool is_elsewhere = HostsGiven() && FlagGiven("remote_programs");
+  const std::string& path = is_elsewhere ? FLAGS_remote_programs : library;
+  if (path.find_first_of(" :") == std::string::npos) return;
+  throw Error(ExitCode::kFailure,
+              (is_elsewhere ? "--remote_programs: " : "") + path +
+                  " has a blank or a colon in it, so the library that makes a program a worker "
+                  "can't be loaded from there (LD_PRELOAD); put Poseidon into a directory whose "
+                  "path has neither");
+}
+
+// A program computes where and in what it decides itself.
+void CheckProgram(const JobConfig& config) {
+  CheckPreloadedLibrary();
   const Training& training = config.job.training();
   const char* field = nullptr;
   if (config.job.cluster().devices_per_worker() != 1) field = "cluster.devices_per_worker";

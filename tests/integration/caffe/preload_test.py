@@ -67,6 +67,31 @@ class PreloadTest(cluster.ClusterTest):
         self.assertRegex(run.output(), "there is no .*/libposeidon_caffe_preload.so, which makes a")
         self.assertNotIn("starting", run.output())
 
+    def test_paths_that_can_not_be_preloaded(self):
+        """Nothing in LD_PRELOAD keeps a blank or a colon from parting a path."""
+        config = self.write("config.prototxt", cluster.replay_config())
+        said = "has a blank or a colon in it, so the library that makes a program a worker can't"
+        for name in ("my programs", "of:all"):
+            os.mkdir(self.path(name))
+            poseidon = self.path(f"{name}/poseidon")
+            shutil.copy(os.path.join(cluster.programs(), "poseidon"), poseidon)
+            library = self.write(f"{name}/libposeidon_caffe_preload.so", "")
+            run = self.spawn("run", [poseidon, "run", f"--config={config}", "--", "/bin/true"])
+            self.assertEqual(run.wait(cluster.ENDING), 1)
+            self.assertIn(f"{library} {said}", run.output())
+        run = self.start(
+            "poseidon",
+            "run",
+            f"--config={config}",
+            f"--hosts={self.write('hosts', 'a 127.0.0.1')}",
+            "--remote_programs=/opt/my programs",
+            "--",
+            "/bin/true",
+            name="run",
+        )
+        self.assertEqual(run.wait(cluster.ENDING), 1)
+        self.assertIn(f"--remote_programs: /opt/my programs {said}", run.output())
+
     def test_leaves_programs_alone_that_take_part_by_themselves(self):
         self.assertEqual(self.run_preloaded(self.program("caffe_with_front_door")), (0, ""))
 
