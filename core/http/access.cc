@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
+#include <cstdint>
 #include <string_view>
 
 #include "core/error.h"
@@ -49,6 +51,35 @@ std::string CookieValue(std::string_view cookies, const std::string& name) {
   return "";
 }
 
+// "a/b" of "a%2Fb"; what is no such escape stays.
+std::string Unescaped(std::string_view text) {
+  std::string plain;
+  while (!text.empty()) {
+    const char* const digits = text.data() + 1;
+    uint8_t byte = 0;
+    const bool escaped = text.size() > 2 && text.front() == '%' &&
+                         std::from_chars(digits, digits + 2, byte, 16).ptr == digits + 2;
+    plain += escaped ? static_cast<char>(byte) : text.front();
+    text.remove_prefix(escaped ? 3 : 1);
+  }
+  return plain;
+}
+
+// The value of "/path?a=b&token=value"; empty if there is none. Not as forms write it, in which +
+// is a blank and = parts: tokens have both, and a browser sends them as they are entered.
+std::string QueryToken(std::string_view target) {
+  constexpr std::string_view kName = "token=";
+  size_t before = target.find('?');
+  while (before != std::string_view::npos) {
+    target.remove_prefix(before + 1);
+    before = target.find('&');
+    if (target.starts_with(kName)) {
+      return Unescaped(target.substr(0, before).substr(kName.size()));
+    }
+  }
+  return "";
+}
+
 bool IsTokenCharacter(char character) {
   constexpr std::string_view kOthers = "-._~+/=";
   return std::isalnum(static_cast<unsigned char>(character)) != 0 ||
@@ -65,7 +96,7 @@ Access::Answer Access::Check(const Credentials& credentials) const {
     return IsLoopbackName(WithoutPort(credentials.host)) ? Answer::kAllowed : Answer::kForeignHost;
   }
   const bool knows = SameToken(credentials.authorization, "Bearer " + token_) ||
-                     SameToken(credentials.query_token, token_) ||
+                     SameToken(QueryToken(credentials.target), token_) ||
                      SameToken(CookieValue(credentials.cookie, cookie_name_), token_);
   return knows ? Answer::kAllowed : Answer::kTokenNeeded;
 }

@@ -10,7 +10,7 @@ struct Credentials {
   std::string host;           // the header Host
   std::string authorization;  // the header Authorization
   std::string cookie;         // the header Cookie
-  std::string query_token;    // ?token=
+  std::string target;         // the path and what is behind it, as sent: "/?token=..."
 };
 
 // Immutable, so thread-safe.

@@ -246,7 +246,7 @@ class DeadlineServer : public httplib::Server {
 
 Credentials CredentialsOf(const httplib::Request& request) {
   return {request.get_header_value("Host"), request.get_header_value("Authorization"),
-          request.get_header_value("Cookie"), request.get_param_value("token")};
+          request.get_header_value("Cookie"), request.target};
 }
 
 }  // namespace

@@ -113,6 +113,25 @@ TEST_F(GuardedMonitorTest, WantsItsToken) {
   EXPECT_THAT(Ask("/api/job", host + "Cookie: a=b\r\n"), StartsWith("HTTP/1.1 401 "));
 }
 
+// With all that base64 may have beside letters and digits.
+class Base64TokenTest : public MonitorServerTest {
+ protected:
+  Base64TokenTest() : MonitorServerTest("q+Z/+8=vB123456789==") { Publish(3); }
+
+  std::string AskWith(const std::string& query) { return Ask("/" + query, "Host: node7\r\n"); }
+};
+
+TEST_F(Base64TokenTest, IsTakenAsItIsEnteredInABrowser) {
+  EXPECT_THAT(AskWith("?token=q+Z/+8=vB123456789=="), StartsWith("HTTP/1.1 200 "));
+  EXPECT_THAT(AskWith("?a=b&token=q+Z/+8=vB123456789==&c=d"), StartsWith("HTTP/1.1 200 "));
+  EXPECT_THAT(AskWith("?token=q%2BZ%2f%2B8%3DvB123456789%3D%3D"), StartsWith("HTTP/1.1 200 "));
+  EXPECT_THAT(AskWith("?token=q%20Z/%208=vB123456789=="), StartsWith("HTTP/1.1 401 "));
+  EXPECT_THAT(AskWith("?token=q+Z/+8=vB123456789="), StartsWith("HTTP/1.1 401 "));
+  EXPECT_THAT(AskWith("?token=q+Z/+8=vB123456789=%3"), StartsWith("HTTP/1.1 401 "));
+  EXPECT_THAT(AskWith("?tokens=q+Z/+8=vB123456789=="), StartsWith("HTTP/1.1 401 "));
+  EXPECT_THAT(AskWith("token=q+Z/+8=vB123456789=="), StartsWith("HTTP/1.1 401 "));
+}
+
 TEST_F(MonitorServerTest, TellsThoseWhoFollowUntilTheEnd) {
   Publish(1);
   HttpClient client(server_->port());
