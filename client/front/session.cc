@@ -61,6 +61,7 @@ class Session::Implementation {
     lacks_optimizer_state_ = first_iteration > 0 && session_.rank() == 0 &&
                              model_.update_rule().type() != "MeanGradient";
     Guarded([&] { session_.Declare(model_, inputs); });
+    planned_ = true;
     phase_ = Phase::kDeclared;
   }
 
@@ -82,8 +83,8 @@ class Session::Implementation {
   }
 
   // From Declare on; nobody does before.
-  bool SendsStatistics() const { return phase_ != Phase::kJoined && session_.sends_statistics(); }
-  bool AwaitsStatistics() const { return phase_ != Phase::kJoined && session_.awaits_statistics(); }
+  bool SendsStatistics() const { return planned_ && session_.sends_statistics(); }
+  bool AwaitsStatistics() const { return planned_ && session_.awaits_statistics(); }
 
   void SendStatistics(std::span<const float> statistics) {
     Expect(Phase::kTraining, "SendStatistics");
@@ -272,7 +273,7 @@ class Session::Implementation {
 
   // From Declare on.
   void ExpectLayer(int layer, const std::string& call) const {
-    if (phase_ == Phase::kJoined) Misuse(call + " was called " + NameOf(phase_));
+    if (!planned_) Misuse(call + " was called " + NameOf(phase_));
     if (layer >= 0 && layer < model_.layers_size()) return;
     Misuse(call + " was called for layer " + std::to_string(layer) + " of a model with " +
            std::to_string(model_.layers_size()) + ", which count from 0");
@@ -373,8 +374,8 @@ class Session::Implementation {
   WorkerSession session_;
   ModelSpec model_;
   Phase phase_ = Phase::kJoined;
-  bool lacks_optimizer_state_ =
-      false;  // training goes on from an iteration, and nobody has said it
+  bool planned_ = false;                // Declare has succeeded; without a plan there is no memory
+  bool lacks_optimizer_state_ = false;  // training goes on from an iteration; nobody has given it
   int64_t first_iteration_ = 0;
   Time begin_{};
   bool has_groups_ = false;             // SetGroups was called

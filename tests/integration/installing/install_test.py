@@ -102,7 +102,8 @@ class InstallTest(installed.InstalledTest):
         for line, part in zip(said, expected):
             self.assertIn(part, line)
 
-    def test_a_program_that_gives_up_ends_the_job(self):
+    def misuse(self, how, code):
+        """What `poseidon run` says of two workers that end their job in such a way, and with what code."""
         job = self.write("job.prototxt", installed.JOB.format(workers=2))
         run = self.spawn(
             "run",
@@ -113,12 +114,22 @@ class InstallTest(installed.InstalledTest):
                 f"--out={self.path('out')}",
                 "--",
                 self.program("misuse"),
-                "give-up",
+                how,
             ],
         )
-        self.assertEqual(run.wait(), 1)
-        self.assertIn("the program ended its session before Finish", run.output())
+        self.assertEqual(run.wait(), code, run.output())
         self.assert_nothing_left(cluster.ENDING)
+        return run.output()
+
+    def test_a_program_that_gives_up_ends_the_job(self):
+        said = self.misuse("give-up", 1)
+        self.assertIn("the program ended its session before Finish", said)
+
+    def test_a_session_whose_declare_has_failed_has_no_memory(self):
+        self.misuse("differ", cluster.CONFIG_ERROR)
+        for rank in range(2):
+            with open(self.path(f"out/logs/worker-{rank}.log"), encoding="utf-8") as log:
+                self.assertIn("values was called after Finish or an error", log.read())
 
     def test_the_library_shows_its_classes_and_functions_only(self):
         library = os.path.join(self.installed.library_directory(), "libposeidon.so")

@@ -1,6 +1,7 @@
 // Makes the mistakes that a program can make with a Session, writes what it is told to the file
 // that the first argument names, and trains on. With "give-up" it leaves the job instead; with
-// "later" as the second argument it goes on from an iteration, with another worker.
+// "differ" it declares another model than the other workers and asks for its memory; with "later"
+// as the second argument it goes on from an iteration, with another worker.
 #include <poseidon/session.h>
 
 #include <chrono>
@@ -37,12 +38,29 @@ void GoOn(poseidon::Session& session, const Refused& refused) {
   session.Finish();
 }
 
+void AskForMemoryOfNoPlan(poseidon::Session& session) {
+  const int64_t floats = session.rank() + 1;
+  try {
+    session.Declare({.layers = {{.name = "only", .blobs = {{.shape = {floats}}}}}});
+  } catch (const poseidon::Error&) {
+    if (!session.SendsStatistics() && !session.AwaitsStatistics()) session.values(0);
+  }
+}
+
 }  // namespace
 
 int main(int count, char** words) {
   const std::string argument = count > 1 ? words[1] : "";
   poseidon::Session session(poseidon::SessionOptions::FromEnvironment());
   if (argument == "give-up") return session.rank();
+  if (argument == "differ") {
+    try {
+      AskForMemoryOfNoPlan(session);
+    } catch (const poseidon::Error& error) {
+      std::cerr << error.what() << std::endl;
+    }
+    return 1;
+  }
 
   std::ofstream said(argument + (session.rank() == 0 ? "" : ".of-worker-1"));
   const auto refused = [&said](const std::function<void()>& mistake) {
