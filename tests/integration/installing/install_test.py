@@ -31,6 +31,7 @@ class InstallTest(installed.InstalledTest):
             ["cmake", "--install", os.path.dirname(cluster.programs()), "--prefix", first],
             120,
             env={key: value for key, value in os.environ.items() if key != "DESTDIR"},
+            umask=installed.STRICT_UMASK,
         )
         os.rename(first, os.path.join(cls.folder, "prefix"))
         cls.installed = installed.Installed(
@@ -42,6 +43,12 @@ class InstallTest(installed.InstalledTest):
 
     def program(self, name):
         return os.path.join(self.built, name)
+
+    def test_all_may_use_what_is_installed_under_a_strict_umask(self):
+        for folder, _, files in os.walk(self.installed.prefix):
+            self.assertEqual(os.stat(folder).st_mode & 0o777, 0o755, folder)
+            for path in (os.path.join(folder, name) for name in files):
+                self.assertIn(os.stat(path).st_mode & 0o777, (0o755, 0o644), path)
 
     def test_communicator_example(self):
         self.check_communicator(self.program("communicator"))

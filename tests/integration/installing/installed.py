@@ -24,6 +24,9 @@ foreach(program {programs})
 endforeach()
 """
 
+# Of who installs or makes packages: many an administrator has it.
+STRICT_UMASK = 0o077
+
 # Without libtorch, as a program brings its own arithmetic.
 JOB = """name: "programs"
 cluster {{ workers: {workers} servers: 1 join_deadline_seconds: 30 }}

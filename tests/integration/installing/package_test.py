@@ -32,6 +32,7 @@ class PackageTest(installed.InstalledTest):
             ],
             600,
             cwd=cls.folder,
+            umask=installed.STRICT_UMASK,
         )
         cls.packages = {
             os.path.basename(path).split("_")[0]: path
@@ -56,12 +57,22 @@ class PackageTest(installed.InstalledTest):
         for library in ("libc6", "libzmq5", r"libprotobuf\d+", r"libgoogle-glog\w+", "libxxhash0"):
             self.assertRegex(depends, rf"(^|, ){library}\b")
 
+    def contents(self, package):
+        """A line for each directory, file and link, with its rights first and its path last."""
+        return installed.checked(
+            ["dpkg-deb", "--contents", self.packages[package]], 60
+        ).splitlines()
+
+    def test_all_may_use_what_is_packaged_under_a_strict_umask(self):
+        for package in self.packages:
+            for line in self.contents(package):
+                self.assertRegex(line, r"^(drwxr-xr-x|-rwxr-xr-x|-rw-r--r--|lrwxrwxrwx) ")
+
     def test_each_file_is_in_its_package(self):
         def files(package):
-            listing = installed.checked(["dpkg-deb", "--contents", self.packages[package]], 60)
             return {
                 line.split(" ./usr/", 1)[1].split(" -> ")[0]
-                for line in listing.splitlines()
+                for line in self.contents(package)
                 if " ./usr/" in line and not line.startswith("d")
             }
 
