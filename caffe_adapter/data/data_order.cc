@@ -24,6 +24,17 @@ DataOrder::DataOrder(OrderedRecords of, int64_t workers, int64_t batch, bool shu
   CHECK_GE(skip, 0);
 }
 
+bool DataOrder::ReadsSideBySide(const DataOrder& other) const {
+  return !of_.drawn && !other.of_.drawn && of_.records == other.of_.records &&
+         batch_ == other.batch_ && skip_ == other.skip_;
+}
+
+bool DataOrder::ReadsTheSame(const DataOrder& other) const {
+  if (!ReadsSideBySide(other) || shuffle_ != other.shuffle_) return false;
+  if (!shuffle_ || (!cut() && !other.cut())) return true;
+  return of_.files == other.of_.files;
+}
+
 int64_t DataOrder::Record(int64_t position) {
   if (of_.drawn) return Draw(*of_.drawn, position);
   const int64_t at = position + skip_;
@@ -51,7 +62,7 @@ void DataOrder::Permute(int64_t epoch) {
   epoch_ = epoch;
   const uint64_t seed = DeriveSeed(seed_, static_cast<uint64_t>(epoch));
   permutation_.resize(of_.records);
-  if (!of_.files.empty()) {
+  if (cut()) {
     PermuteFiles(seed);
   } else {
     std::iota(permutation_.begin(), permutation_.end(), 0);

@@ -41,8 +41,9 @@ struct OrderedRecords {
 //
 // Shuffled, an epoch has a random permutation of its own (Fisher and Yates, with the draws of
 // core/random.h: the same on every platform), of the files and of the records in each file where
-// there are files; otherwise records come in database order, as in Caffe. Drawn records have no
-// epochs: which one a position has depends on seed and position alone.
+// there are several files; otherwise records come in database order, as in Caffe. The order of a
+// single file is that of a database, so that layers which read the two read the same samples. Drawn
+// records have no epochs: which one a position has depends on seed and position alone.
 class DataOrder {
  public:
   DataOrder(OrderedRecords of, int64_t workers, int64_t batch, bool shuffle, uint64_t seed,
@@ -57,6 +58,12 @@ class DataOrder {
   // The number of workers changes, or has done so. For positions from the last tenure's start on.
   void SetShare(const DataShare& share) { share_ = share; }
 
+  // Whether each position would have the record of the same number in both, if neither shuffled:
+  // two layers then read parts of the same samples, or else chance has it so.
+  bool ReadsSideBySide(const DataOrder& other) const;
+  // Whether it has.
+  bool ReadsTheSame(const DataOrder& other) const;
+
   // The record at a position. Keeps one epoch's permutation, 8 bytes a record, so positions should
   // come about in order. One thread at a time.
   int64_t Record(int64_t position);
@@ -65,6 +72,7 @@ class DataOrder {
   int64_t Draw(const DrawnRecords& drawn, int64_t position) const;
   void Permute(int64_t epoch);
   void PermuteFiles(uint64_t seed);
+  bool cut() const { return of_.files.size() > 1; }  // into files that are shuffled one by one
 
   OrderedRecords of_;
   DataShare share_;  // without the place

@@ -54,6 +54,16 @@ wire::TrainingData DescribeData(const LayerDescription& layer, SampleSource& sou
   return data;
 }
 
+[[noreturn]] void ThrowShuffledApart(const wire::TrainingData& a, const wire::TrainingData& b) {
+  throw ConfigError("layers \"" + a.layer() + "\" and \"" + b.layer() + "\" read " +
+                    std::to_string(a.records()) +
+                    " records each, but HDF5 files are shuffled one by one, and theirs are not cut "
+                    "alike: what one layer reads would meet another sample's of the other. Cut the "
+                    "files alike (for a database: one file), or write shuffle: false in the job's "
+                    "training; a layer whose samples are its own affair may say shuffle: true "
+                    "then");
+}
+
 }  // namespace
 
 BatchReader::BatchReader(const LayerDescription& layer, const BatchReaderOptions& options,
@@ -178,7 +188,22 @@ void BatchReader::Fill(int64_t iteration, Batch& batch) {
 std::string BatchReader::DescribeSample(int64_t iteration, int64_t sample) const {
   const auto slot = std::ranges::find(taken_, iteration);
   CHECK(slot != taken_.end());
-  return source_->Describe(batches_[slot - taken_.begin()].records[sample]);
+  return source_->Describe(batches_[slot - taken_.begin()].records.at(sample));
+}
+
+const BatchReader* ReaderOfSamples(std::span<const BatchReader* const> readers, bool shuffle) {
+  bool together = !readers.empty();
+  for (size_t i = 0; i < readers.size(); ++i) {
+    for (const BatchReader* const other : readers.subspan(i + 1)) {
+      if (readers[i]->order().ReadsTheSame(other->order())) continue;
+      together = false;
+      // Layers that shuffle by themselves do so independently in Caffe, too.
+      if (shuffle && readers[i]->order().ReadsSideBySide(other->order())) {
+        ThrowShuffledApart(readers[i]->data(), other->data());
+      }
+    }
+  }
+  return together ? readers[0] : nullptr;
 }
 
 }  // namespace poseidon

@@ -54,6 +54,8 @@ class BatchReader {
 
   // What the layer reads: for comparing with other workers (caffe_adapter/data/fingerprint.h).
   const wire::TrainingData& data() const { return data_; }
+  const DataOrder& order() const { return order_; }
+  int64_t batch() const { return batch_; }  // samples
 
   // The shape of each top.
   const std::vector<Shape>& shapes() const { return shapes_; }
@@ -105,5 +107,11 @@ class BatchReader {
   std::exception_ptr error_;
   std::thread thread_;  // last, so that it starts when all else is there
 };
+
+// The reader whose records name the samples of all of a net's readers: the first, if all read
+// records of the same numbers together; null if some go their own way, and of none. Throws
+// ConfigError for two that would read the same samples, were it not for the job's `shuffle`, which
+// is on or off.
+const BatchReader* ReaderOfSamples(std::span<const BatchReader* const> readers, bool shuffle);
 
 }  // namespace poseidon

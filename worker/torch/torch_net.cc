@@ -173,16 +173,20 @@ TorchNet::TorchNet(NetDescription description, const BatchReaderOptions& data,
     for (const LayerDescription& layer : description_.layers) names.push_back(layer.name());
     scaler_.emplace(std::move(names), *arithmetic_.loss_scaling, arithmetic_.device);
   }
+  pass_.data = ReaderOfSamples(Readers(), data.shuffle);
+}
+
+std::vector<const BatchReader*> TorchNet::Readers() const {
+  std::vector<const BatchReader*> readers;
   for (const DataLayer* layer : data_layers_) {
-    if (!pass_.data) pass_.data = layer->reader();
+    if (layer->reader() != nullptr) readers.push_back(layer->reader());
   }
+  return readers;
 }
 
 std::vector<wire::TrainingData> TorchNet::data() const {
   std::vector<wire::TrainingData> data;
-  for (const DataLayer* layer : data_layers_) {
-    if (layer->reader() != nullptr) data.push_back(layer->reader()->data());
-  }
+  for (const BatchReader* reader : Readers()) data.push_back(reader->data());
   return data;
 }
 

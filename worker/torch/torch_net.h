@@ -106,6 +106,7 @@ class TorchNet {
 
   class Builder;
 
+  std::vector<const BatchReader*> Readers() const;
   void ShareParameters();
   // A step's part of the pass: it is next, or part of a graph.
   void Do(const StepCall& call);

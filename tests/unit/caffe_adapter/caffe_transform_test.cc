@@ -259,6 +259,34 @@ TEST(CaffeDataOrderTest, FilesAreReadOneAfterTheOther) {
   EXPECT_EQ(epochs.size(), 20u);
 }
 
+TEST(CaffeDataOrderTest, ASingleFileIsReadAsADatabase) {
+  DataOrder file({.files = {10}}, 1, 1, true, 3);
+  DataOrder database(10, 1, 1, true, 3);
+  for (int64_t i = 0; i < 30; ++i) EXPECT_EQ(file.Record(i), database.Record(i)) << i;
+}
+
+TEST(CaffeDataOrderTest, WhatReadsTheSameRecordsTogether) {
+  const auto order = [](OrderedRecords of, bool shuffle = true, int64_t batch = 2) {
+    return DataOrder(std::move(of), 1, batch, shuffle, 3);
+  };
+  const DataOrder database = order({10});
+  const DataOrder cut = order({.files = {4, 6}});
+  EXPECT_TRUE(database.ReadsTheSame(order({.files = {10}})));
+  EXPECT_TRUE(cut.ReadsTheSame(order({.files = {4, 6}})));
+  for (const DataOrder& other : {database, order({.files = {6, 4}})}) {
+    EXPECT_TRUE(cut.ReadsSideBySide(other));
+    EXPECT_FALSE(cut.ReadsTheSame(other));
+    EXPECT_FALSE(other.ReadsTheSame(cut));
+  }
+  EXPECT_TRUE(order({10}, false).ReadsTheSame(order({.files = {4, 6}}, false)));
+  EXPECT_FALSE(database.ReadsTheSame(order({10}, false)));
+  for (const DataOrder& other :
+       {order({11}), order({10}, true, 3), order({10, {}, DrawnRecords{.first_kind = 5}})}) {
+    EXPECT_FALSE(database.ReadsSideBySide(other));
+    EXPECT_FALSE(database.ReadsTheSame(other));
+  }
+}
+
 TEST(CaffeDataOrderTest, SkippedRecordsComeInTheNextEpoch) {
   for (const bool shuffle : {false, true}) {
     DataOrder whole(7, 1, 1, shuffle, 3);

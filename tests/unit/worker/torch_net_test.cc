@@ -1,14 +1,19 @@
-// What a net is beside its layers: parameters shared by name, layers that read no file, stages.
+// What a net is beside its layers: parameters shared by name, layers that read no file, and those
+// that read the same samples.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 #include <limits>
 #include <map>
 #include <numeric>
 #include <set>
 
+#include "caffe_adapter/convert/dataset_writer.h"
+#include "caffe_adapter/files/hdf5_file.h"
+#include "caffe_adapter/files/hdf5_writer.h"
 #include "core/error.h"
 #include "core/random.h"
 #include "proto/text_format.h"
@@ -19,6 +24,7 @@
 namespace poseidon {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
 
@@ -268,6 +274,125 @@ TEST_F(TorchNetTest, AProgramFeedsInputAndMemoryData) {
   Subject subject(options);
   EXPECT_EQ(subject.Iterate(1), 8 + 200 + 20000);
   EXPECT_EQ(subject.Iterate(2), 16 + 400 + 40000);
+}
+
+// Layers that read the numbers from 0 on: a database as labels, HDF5 files of so many rows each.
+class ReadTogetherTest : public TorchNetTest {
+ protected:
+  void SetUp() override {
+    if (!HasHdf5()) GTEST_SKIP() << "this build has no HDF5";
+  }
+
+  std::string Database(int records, const std::string& top) {
+    const std::string path = NewPath();
+    DatasetWriter writer(path);
+    for (int i = 0; i < records; ++i) {
+      caffe::Datum datum;
+      datum.set_channels(1);
+      datum.set_height(1);
+      datum.set_width(1);
+      datum.set_data("x");
+      datum.set_label(i);
+      writer.Append(datum);
+    }
+    writer.Finish();
+    return "layer { name: 'database' type: 'Data' top: 'x' top: '" + top +
+           "' data_param { backend: LMDB batch_size: 4 source: '" + path + "' } }";
+  }
+
+  std::string Files(const std::vector<int>& rows, const std::string& top) {
+    std::string list;
+    float next = 0;
+    for (const int count : rows) {
+      Floats values(static_cast<size_t>(count));
+      for (float& value : values) value = next++;
+      const std::string path = NewPath();
+      Hdf5Writer writer(path);
+      writer.AddFloats(top, {count}, values);
+      writer.Write();
+      list += path + "\n";
+    }
+    return "layer { name: '" + top + "' type: 'HDF5Data' top: '" + top +
+           "' hdf5_data_param { batch_size: 4 source: '" + Listed(list) + "' } }";
+  }
+
+  // A file with the paths of others.
+  std::string Listed(const std::string& paths) {
+    const std::string path = NewPath();
+    std::ofstream(path) << paths;
+    return path;
+  }
+
+  std::string NewPath() { return directory_.Path(std::to_string(made_++)); }
+
+  const std::string loss_ = "layer { name: 'l' type: 'EuclideanLoss' bottom: 'a' bottom: 'b' }";
+  int made_ = 0;
+};
+
+TEST_F(ReadTogetherTest, ShuffledLayersReadTheSameSamples) {
+  for (const std::string& net :
+       {Database(30, "a") + Files({30}, "b"), Files({7, 23}, "a") + Files({7, 23}, "b")}) {
+    Subject subject(Options(net + loss_));
+    for (int64_t i = 0; i < 20; ++i) EXPECT_EQ(subject.Iterate(i), 0) << net;
+  }
+}
+
+TEST_F(ReadTogetherTest, WhatShufflingWouldTearApartIsRefused) {
+  for (const auto& [a, b] : {std::pair(Database(30, "a"), Files({7, 23}, "b")),
+                             std::pair(Files({7, 23}, "a"), Files({23, 7}, "b"))}) {
+    TorchEngineOptions options = Options(a + b + loss_);
+    EXPECT_THAT(MessageOf<ConfigError>([&] { MakeTorchEngine(options); }),
+                AllOf(HasSubstr("and \"b\" read 30 records each, but HDF5 files are shuffled one "
+                                "by one, and theirs are not cut alike"),
+                      HasSubstr("write shuffle: false in the job's training")));
+    options.shuffle = false;
+    Subject subject(options);
+    for (int64_t i = 0; i < 20; ++i) EXPECT_EQ(subject.Iterate(i), 0);
+  }
+  // As of two domains.
+  EXPECT_NO_THROW(MakeTorchEngine(Options(Database(31, "a") + Files({7, 23}, "b") + loss_)));
+}
+
+// Five words a row, each of which is a sample of the net's.
+TEST_F(ReadTogetherTest, ABadLabelIsThatOfTheRowBeforeItWasReshaped) {
+  const std::string words = NewPath();
+  Floats labels(20);
+  labels[19] = 8;
+  Hdf5Writer writer(words);
+  writer.AddFloats("label", {4, 5}, labels);
+  writer.AddFloats("data", {4, 5, 3}, Floats(60));
+  writer.Write();
+  TorchEngineOptions options = Options(
+      "layer { name: 'words' type: 'HDF5Data' top: 'data' top: 'label' hdf5_data_param {"
+      " batch_size: 4 source: '" +
+      Listed(words) +
+      "' } }"
+      "layer { name: 'x' type: 'Reshape' bottom: 'data' top: 'x'"
+      " reshape_param { shape { dim: 20 dim: 3 } } }"
+      "layer { name: 'y' type: 'Reshape' bottom: 'label' top: 'y'"
+      " reshape_param { shape { dim: 20 } } }"
+      "layer { name: 'ip' type: 'InnerProduct' bottom: 'x' top: 'ip'"
+      " inner_product_param { num_output: 8 } }"
+      "layer { name: 'loss' type: 'SoftmaxWithLoss' bottom: 'ip' bottom: 'y' top: 'loss' }");
+  options.shuffle = false;
+  Subject subject(options);
+  EXPECT_THAT(MessageOf<DataError>([&] { subject.Iterate(0); }),
+              HasSubstr("the label of row 3 of " + words + " is 8"));
+}
+
+// Whose records they are is not known.
+TEST_F(ReadTogetherTest, ABadLabelOfLayersThatReadIndependentlyIsThatOfASample) {
+  const std::string net =
+      Database(30, "a") + Files({4}, "b") +
+      "layer { name: 'ip' type: 'InnerProduct' bottom: 'x' top: 'ip'"
+      " inner_product_param { num_output: 3 } }"
+      "layer { name: 'loss' type: 'SoftmaxWithLoss' bottom: 'ip' bottom: 'b' top: 'loss' }"
+      "layer { name: 's' type: 'Silence' bottom: 'a' }";
+  TorchEngineOptions options = Options(net);
+  options.shuffle = false;
+  Subject subject(options);
+  EXPECT_THAT(MessageOf<DataError>([&] { subject.Iterate(0); }),
+              HasSubstr("the label of sample 3 of the batch is 3"));
 }
 
 TEST_F(TorchNetTest, LayersThatTestsShareInAnotherWayAreRefused) {

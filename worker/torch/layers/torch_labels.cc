@@ -11,20 +11,21 @@
 namespace poseidon {
 namespace {
 
-std::string DescribeSample(int64_t sample, const Pass& pass) {
-  return pass.data ? pass.data->DescribeSample(pass.iteration, sample)
-                   : "sample " + std::to_string(sample) + " of the batch";
-}
-
 // Where a value comes from. Of the samples that a Filter layer has let pass, only their number is
-// known.
+// known. A Reshape layer may have divided a record's values among several samples of the net's.
 std::string DescribePlace(const LabelRange& range, int64_t place, const at::Tensor& indices,
                           const Pass& pass) {
   if (indices.dim() > 0 && indices.size(0) < range.samples) {
     return "sample " + std::to_string(place / (indices.numel() / indices.size(0))) +
            " of those that a Filter layer lets pass";
   }
-  return DescribeSample(place / std::max<int64_t>(1, indices.numel() / range.samples), pass);
+  const auto part_of = [&](int64_t whole) {
+    return place / std::max<int64_t>(1, indices.numel() / whole);
+  };
+  if (pass.data && indices.numel() % pass.data->batch() == 0) {
+    return pass.data->DescribeSample(pass.iteration, part_of(pass.data->batch()));
+  }
+  return "sample " + std::to_string(part_of(range.samples)) + " of the batch";
 }
 
 at::Tensor Valid(const LabelRange& range, const at::Tensor& indices) {
