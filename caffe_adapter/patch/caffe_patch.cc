@@ -237,6 +237,11 @@ std::unique_ptr<CaffePatch> PatchSolver(::caffe::Solver<float>& solver, CaffePat
   auto worker = std::make_unique<CaffePatch>(std::move(options));
   ::caffe::NetParameter values;
   solver.net()->ToProto(&values);
+  // As the solver did when it was made, but for this worker: else all drop out the same numbers,
+  // and shuffle alike.
+  if (const auto seed = solver.param().random_seed(); seed >= 0) {
+    ::caffe::Caffe::set_random_seed(static_cast<unsigned int>(seed + worker->rank()));
+  }
   solver.InitTrainNet();
   solver.net()->CopyTrainedLayersFrom(values);
   worker->Attach(solver);

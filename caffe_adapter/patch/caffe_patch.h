@@ -6,12 +6,12 @@
 //   solver->Step(solver->param().max_iter() - solver->iter());
 //   worker->Finish();
 //
-// Each worker computes as Caffe does alone, with the net's batch; its data layers read the records
-// that Caffe's own solver_rank and solver_count give them; its own ApplyUpdate runs with the mean
-// gradient of all workers. So P workers do what one Caffe with a batch P times as large does,
-// with whatever solver. In CPU mode the parameters' diffs are in memory of the job, which uses
-// them from a layer's after_backward to on_gradients_ready. Only worker 0 tests and writes
-// snapshots, as in a Caffe with several GPUs.
+// Each worker computes as Caffe does alone, with the net's batch; its Data and HDF5Data layers read
+// the records that Caffe's own solver_rank and solver_count give them; its own ApplyUpdate runs
+// with the mean gradient of all workers. So P workers do what one Caffe with a batch P times as
+// large does, with whatever solver. In CPU mode the parameters' diffs are in memory of the job,
+// which uses them from a layer's after_backward to on_gradients_ready. Only worker 0 tests and
+// writes snapshots, as in a Caffe with several GPUs.
 //
 // Thread safety: the thread that makes and runs the solver. Errors of core/error.h leave the
 // solver's Step, unless options.on_error takes them.
@@ -72,8 +72,9 @@ class CaffePatch {
 };
 
 // Joins with a solver that has been made already: its train net is made anew, with the parameters
-// that it has, so that the data layers read this worker's part. (Whoever holds on to the old net
-// has the old one. A LevelDB can't be opened twice: make a CaffePatch before the solver.)
+// that it has, so that the data layers read this worker's part, and with this worker's random
+// numbers. (Whoever holds on to the old net has the old one. A LevelDB can't be opened twice: make
+// a CaffePatch before the solver.)
 std::unique_ptr<CaffePatch> PatchSolver(::caffe::Solver<float>& solver, CaffePatchOptions options);
 
 }  // namespace poseidon

@@ -61,6 +61,23 @@ void MoveGradient(Blob& blob, float* memory) {
   blob.ShareDiff(there);
 }
 
+// Caffe's ImageData, unlike Data and HDF5Data, does not skip what other workers read: all would
+// train on the same images, which adds nothing to one of them. Other lists on other machines may be
+// shuffled as well.
+void CheckWorkersReadDifferentImages(const ::caffe::Net<float>& net) {
+  if (::caffe::Caffe::solver_count() == 1) return;
+  for (const auto& layer : net.layers()) {
+    const ::caffe::LayerParameter& parameter = layer->layer_param();
+    const ::caffe::ImageDataParameter& images = parameter.image_data_param();
+    if (parameter.type() != "ImageData" || images.shuffle() || images.rand_skip() > 0) continue;
+    throw ConfigError(
+        "layer \"" + parameter.name() +
+        "\" (ImageData): Caffe gives all workers the same images of a list that is "
+        "not shuffled; write shuffle: true in its image_data_param, or put the images "
+        "into a database (convert_imageset) and read it with a Data layer");
+  }
+}
+
 }  // namespace
 
 CaffeSolver::CaffeSolver(::caffe::Solver<float>& solver, Device* device,
@@ -70,6 +87,7 @@ CaffeSolver::CaffeSolver(::caffe::Solver<float>& solver, Device* device,
       factor_update_(factor_update),
       owned_net_(solver.net()),
       net_(*owned_net_) {
+  CheckWorkersReadDifferentImages(net_);
   const std::vector<std::vector<OwnedBlob>> blobs = OwnedBlobs();
   model_.set_name(net_.name() + FixedValues(blobs));
   model_.set_batch(Batch() * passes());

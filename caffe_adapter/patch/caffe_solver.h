@@ -18,7 +18,8 @@ class CaffeSolver : public PatchedSolver, private SolverOnDevice {
  public:
   // The net, its blobs and their multipliers are fixed from now on. `device` is the GPU that Caffe
   // computes on, with its update; null in CPU mode. (Without it a GPU's gradients are copied while
-  // Caffe waits.) All must outlive this.
+  // Caffe waits.) All must outlive this. Throws ConfigError where several workers would read the
+  // same images.
   CaffeSolver(::caffe::Solver<float>& solver, Device* device, FactorUpdate* factor_update);
 
   // The net's gradients are in memory of their own again.
