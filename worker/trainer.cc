@@ -28,7 +28,7 @@ Trainer::Trainer(WorkerNet& net, WorkerSession& session, const ModelSpec& model,
       // what is due then the lost one may not have done.
       begins_at_(session.plan().holders().empty() ? first_iteration_ : 0),
       counted_passes_(options.passes.PassesBefore(first_iteration_)) {
-  if (session_.leads()) snapshots_.CheckWritable();
+  if (session_.leads()) snapshots_.CheckWritable(model);
   SetFirstValues();
   TakeShare();
   if (session_.wants_layer_times()) {

@@ -6,7 +6,6 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <limits>
 #include <map>
 #include <optional>
 #include <utility>
@@ -150,7 +149,7 @@ std::vector<float> ToValues(const caffe::BlobProto& blob) {
 }
 
 void WriteBinaryFile(const std::string& path, const google::protobuf::Message& message) {
-  if (message.ByteSizeLong() > static_cast<size_t>(std::numeric_limits<int>::max())) {
+  if (message.ByteSizeLong() > static_cast<size_t>(kMostBinaryBytes)) {
     throw DataError("can't write " + path + ": Protobuf's limit for a file is 2 GiB");
   }
   WriteFileAtomically(path, message.SerializeAsString());
@@ -162,7 +161,7 @@ void ReadBinaryFile(const std::string& path, google::protobuf::Message& message)
   if (!file) throw DataError("can't read " + path + ": " + std::strerror(errno));
   google::protobuf::io::IstreamInputStream stream(&file);
   google::protobuf::io::CodedInputStream coded(&stream);
-  coded.SetTotalBytesLimit(std::numeric_limits<int>::max());
+  coded.SetTotalBytesLimit(kMostBinaryBytes);
   if (!message.ParseFromCodedStream(&coded) || !coded.ConsumedEntireMessage()) {
     throw DataError(path + ": is no " + message.GetDescriptor()->name() +
                     " or is truncated or corrupt");

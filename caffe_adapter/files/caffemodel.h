@@ -3,6 +3,7 @@
 
 #include <google/protobuf/message.h>
 
+#include <limits>
 #include <span>
 #include <string>
 #include <vector>
@@ -28,6 +29,9 @@ bool HasShape(const caffe::BlobProto& blob, const Shape& shape);
 // their number is not the shape's.
 caffe::BlobProto ToBlobProto(const Shape& shape, std::span<const float> values);
 std::vector<float> ToValues(const caffe::BlobProto& blob);
+
+// Protobuf's own limit for a message.
+constexpr int kMostBinaryBytes = std::numeric_limits<int>::max();
 
 // Writes a binary message; the file is there whole or not at all. Throws Error.
 void WriteBinaryFile(const std::string& path, const google::protobuf::Message& message);

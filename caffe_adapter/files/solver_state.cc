@@ -2,6 +2,7 @@
 
 #include <glog/logging.h>
 
+#include <algorithm>
 #include <map>
 #include <optional>
 
@@ -127,6 +128,18 @@ SolverState ReadSolverState(const std::string& path) {
     }
   }
   return state;
+}
+
+void CheckFitsBinaryFiles(const ModelSpec& model) {
+  const int64_t parameters = ParameterCount(model);
+  const int state = StateOf(model).optimizer;
+  const int64_t bytes = parameters * std::max(1, state) * static_cast<int64_t>(sizeof(float));
+  if (bytes <= kMostBinaryBytes) return;
+  throw ConfigError("the model has " + std::to_string(parameters) +
+                    " parameters, for which solver type " + model.update_rule().type() + " keeps " +
+                    std::to_string(state) +
+                    " numbers each, and Protobuf's limit for a snapshot's file is 2 GiB; write "
+                    "snapshot_format: HDF5 in the solver");
 }
 
 std::vector<HistoryBlob> ToHistory(const NetDescription& net, const ModelSpec& model,

@@ -27,8 +27,16 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 
+ModelSpec ModelWith(int64_t parameters, const std::string& solver_type = "SGD") {
+  ModelSpec model;
+  model.add_layers()->add_blobs()->add_shape(parameters);
+  model.mutable_update_rule()->set_type(solver_type);
+  model.mutable_update_rule()->set_lr_policy("fixed");
+  return model;
+}
+
 std::string ErrorOf(const SnapshotOptions& options) {
-  return MessageOf<Error>([&] { Snapshots(options).CheckWritable(); });
+  return MessageOf<Error>([&] { Snapshots(options).CheckWritable(ModelWith(1)); });
 }
 
 TEST(SnapshotsTest, APlaceThatCanBeWrittenToIsMadeAndLeftEmpty) {
@@ -44,8 +52,8 @@ TEST(SnapshotsTest, OneJobAtATimeWritesThere) {
   };
   {
     Snapshots first(options("the job \"a\""));
-    first.CheckWritable();
-    first.CheckWritable();
+    first.CheckWritable(ModelWith(1));
+    first.CheckWritable(ModelWith(1));
     EXPECT_THAT(ErrorOf(options("the job \"ab\"")),
                 MatchesRegex("snapshot_prefix \"" + directory.Path("x") +
                              "\" is in use by the job \"a\", process " + std::to_string(getpid()) +
@@ -61,11 +69,11 @@ TEST(SnapshotsTest, TheLockOfAWorkerThatIsGoneIsTakenOver) {
   const TemporaryDirectory directory;
   const SnapshotOptions options{.prefix = directory.Path("x"), .interval = 7};
   std::optional<Snapshots> stopped(std::in_place, options);
-  stopped->CheckWritable();
+  stopped->CheckWritable(ModelWith(1));
   Snapshots next(options);
-  next.CheckWritable();
+  next.CheckWritable(ModelWith(1));
   stopped.reset();
-  next.CheckWritable();
+  next.CheckWritable(ModelWith(1));
   EXPECT_THAT(ErrorOf({.prefix = options.prefix, .owner = "another"}), HasSubstr("is in use by"));
 }
 
@@ -132,6 +140,23 @@ TEST(SnapshotsTest, AFormatThatTheBuildLacksIsFoundOutAtOnce) {
   const TemporaryDirectory directory;
   const std::string error = ErrorOf({.prefix = directory.Path("x"), .hdf5 = true});
   EXPECT_EQ(error.empty(), HasHdf5()) << error;
+}
+
+// Two numbers of 4 bytes a parameter, in a file of at most 2^31 - 1 bytes.
+TEST(SnapshotsTest, AModelThatAFileCannotHoldIsFoundOutAtOnce) {
+  const TemporaryDirectory directory;
+  const auto error = [&](const ModelSpec& model, bool hdf5 = false) {
+    const SnapshotOptions options{.prefix = directory.Path("x"), .hdf5 = hdf5};
+    return MessageOf<ConfigError>([&] { Snapshots(options).CheckWritable(model); });
+  };
+  constexpr int64_t kMost = (int64_t{1} << 31) / 4 - 1;
+  EXPECT_EQ(error(ModelWith(kMost)), "");
+  EXPECT_EQ(error(ModelWith(kMost / 2, "Adam")), "");
+  EXPECT_THAT(error(ModelWith(kMost + 1)), HasSubstr("write snapshot_format: HDF5 in the solver"));
+  EXPECT_THAT(
+      error(ModelWith(300'000'000, "Adam")),
+      HasSubstr("has 300000000 parameters, for which solver type Adam keeps 2 numbers each"));
+  EXPECT_EQ(error(ModelWith(300'000'000, "Adam"), HasHdf5()).empty(), HasHdf5());
 }
 
 }  // namespace
