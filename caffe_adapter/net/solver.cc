@@ -152,6 +152,13 @@ void CheckNetsFit(const Solver& solver) {
   }
 }
 
+// As Caffe names snapshots in a directory. Not, as Caffe does, wherever there is a directory of
+// that name: a job may make one beside its own snapshots, which would then be looked for in it.
+void NameSnapshotsInDirectory(const std::string& solver_path, caffe::SolverParameter& solver) {
+  if (!solver.snapshot_prefix().ends_with('/')) return;
+  solver.mutable_snapshot_prefix()->append(std::filesystem::path(solver_path).stem().string());
+}
+
 }  // namespace
 
 Solver LoadSolver(const std::string& path) {
@@ -162,6 +169,7 @@ Solver LoadSolver(const std::string& path) {
   };
   SetSolverType(solver.parameter, solver.locate);
   CheckSolver(solver.parameter, solver.locate);
+  NameSnapshotsInDirectory(path, solver.parameter);
   const NetReader reader(path, solver);
   solver.train = reader.Train();
   solver.tests = reader.Tests();

@@ -72,6 +72,13 @@ std::optional<std::string> WhyNothingIsLeft(const Training& training, const Solv
   return path ? WhyNothingIsLeft(*path, training, solver) : std::nullopt;
 }
 
+// What nobody who waits for the end of a training expects.
+void SayIfNothingIsKept(const caffe::SolverParameter& solver) {
+  if (!solver.snapshot_prefix().empty() || !solver.snapshot_after_train()) return;
+  std::cout << "the trained values will not be kept: the solver has no snapshot_prefix"
+            << std::endl;
+}
+
 // What training starts from, if a flag says so.
 void SetStart(const std::vector<std::string>& program, Training& training) {
   for (const char* flag : {"weights", "snapshot"}) {
@@ -276,6 +283,7 @@ ExitCode Run(const std::vector<std::string>& program) {
   std::cout << "starting a scheduler, " << cluster.servers() << " server(s) and "
             << cluster.workers() << " worker(s)" << WhereText(options.hosts) << "; logs are in "
             << options.out << "/logs" << std::endl;
+  if (solver) SayIfNothingIsKept(solver->parameter);
   const ExitCode code = RunToTheEnd(options, solver, interruption);
   if (code == ExitCode::kDataError && options.hosts && program.empty()) {
     std::cerr << "poseidon run: where a host lacks the data, "

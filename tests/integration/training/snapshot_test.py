@@ -205,6 +205,20 @@ class SnapshotTest(SolverTest):
             self.config_of_one(f'snapshot: "{state}"', iterations=1), "nothing is left"
         )
 
+    def test_where_nothing_is_kept_it_is_said(self):
+        directory = self.path("kept")
+        for fields, said in (
+            ("", True),
+            ("snapshot_after_train: false", False),
+            (f'snapshot_prefix: "{directory}/"', False),
+        ):
+            self.copy_solver(("max_iter", f"{fields} max_iter"))
+            run = self.start_run(self.config_of_one("", iterations=1))
+            self.assertEqual(run.wait(), cluster.SUCCESS)
+            news = "the trained values will not be kept: the solver has no snapshot_prefix\n"
+            self.assertEqual(news in run.output(), said, fields)
+        self.assertTrue(os.path.exists(f"{directory}/solver_iter_1.caffemodel"))
+
     def test_machines_with_other_files(self):
         """Two working directories are two machines: one has the last training's snapshot, the other
         not; and other digits."""

@@ -85,6 +85,17 @@ TEST_F(CaffeSolverTest, ErrorsInANetInsideASolverHaveTheirPlace) {
               StartsWith(directory_.Path("solver.prototxt:3:3: layer \"l\"")));
 }
 
+TEST_F(CaffeSolverTest, ASnapshotPrefixThatNamesADirectoryGetsTheSolversName) {
+  const auto prefix = [&](const std::string& given) {
+    return Load("net: 'net.prototxt' snapshot_prefix: '" + given + "'" + kRule)
+        .parameter.snapshot_prefix();
+  };
+  EXPECT_EQ(prefix("out/"), "out/solver");
+  EXPECT_EQ(prefix("out/x"), "out/x");
+  EXPECT_EQ(prefix(directory_.path()), directory_.path()) << "whatever is there";
+  EXPECT_EQ(prefix(""), "");
+}
+
 TEST_F(CaffeSolverTest, UpdateRule) {
   const Solver solver = Load(
       "net: 'net.prototxt' base_lr: 0.5 lr_policy: 'multistep' gamma: 0.25 stepvalue: 3 "
