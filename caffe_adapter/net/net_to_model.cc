@@ -65,7 +65,8 @@ int64_t RecurrentMultiplyAdds(const LayerDescription& layer) {
 // Multiply-adds of a forward pass of the whole batch. A layer without a matrix (Scale, for one)
 // does one for each number that it makes.
 int64_t MultiplyAdds(const LayerDescription& layer) {
-  const int64_t outputs = Count(layer.tops[0].shape);
+  // A Python layer may learn and make nothing.
+  const int64_t outputs = layer.tops.empty() ? 0 : Count(layer.tops[0].shape);
   const Shape& weights = layer.parameters[0].shape;
   if (layer.type() == "Convolution") {
     // out_count x (in / group) x kernel: an output adds up all of its filter's weights.

@@ -68,13 +68,12 @@ Replaced ReplacedAxes(const LayerInput& input) {
                                          input.Bottom(0) + ", has " + std::to_string(axes) +
                                          " axes");
   }
-  const int end = p.num_axes() == -1 ? axes : begin + p.num_axes();
-  if (p.num_axes() < -1 || end > axes) {
+  if (p.num_axes() < -1 || p.num_axes() > axes - begin) {
     input.Fail("reshape_param.num_axes", std::to_string(p.num_axes()) + " axes from axis " +
                                              std::to_string(begin) + " are not in " +
                                              input.Bottom(0));
   }
-  return {begin, end};
+  return {begin, p.num_axes() == -1 ? axes : begin + p.num_axes()};
 }
 
 // What a Reshape layer puts in their place, -1 where the extent follows from the others.

@@ -261,6 +261,8 @@ TEST(CaffeShapesTest, Reshape) {
               HasSubstr("dim 0 keeps the extent of axis 2"));
   EXPECT_THAT(error("axis: 3"), HasSubstr("axis is 3"));
   EXPECT_THAT(error("axis: 1 num_axes: 2"), HasSubstr("2 axes from axis 1 are not in"));
+  EXPECT_THAT(error("axis: 1 num_axes: 2147483647"),
+              HasSubstr("2147483647 axes from axis 1 are not in"));
   EXPECT_THAT(error("shape { dim: 4611686018427387904 dim: 4 }"), HasSubstr("don't make up"));
 }
 

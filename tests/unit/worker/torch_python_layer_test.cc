@@ -409,6 +409,22 @@ class Counter(Number):
               HasSubstr("class Counter has no method backward, but it or a bottom learns"));
 }
 
+TEST_F(PythonLayerTest, ALayerMayLearnAndMakeNothing) {
+  WriteLayers(R"(    pass
+class Sink(Identity):
+    def setup(self, bottom, top):
+        self.blobs.add_blob(1)
+    def reshape(self, bottom, top):
+        pass
+    def forward(self, bottom, top):
+        pass
+)");
+  Trainee trainee(Options(kData + Python("Sink", "bottom: 'x'") +
+                          "layer { name: 'l' type: 'EuclideanLoss' bottom: 'x' bottom: 'y' }"));
+  EXPECT_EQ(trainee.parameters.size(), 1U);
+  EXPECT_GT(trainee.Iterate(0), 0);
+}
+
 TEST_F(PythonLayerTest, WhatIsNotThereIsSaid) {
   EXPECT_THAT(ErrorOf(kData + Python("Nothing", "bottom: 'x' top: 'p' loss_weight: 1")),
               HasSubstr("module \"" + module_ + "\" (" + directory_.Path(module_ + ".py") +
