@@ -39,6 +39,15 @@ void CorrectMomentum(UpdateRuleSpec& rule) {
   rule.set_momentum_correction(true);
 }
 
+// The policy's rate is 0 from max_iter on, so that the rest of the iterations would learn nothing.
+void CheckRateLasts(const Training& training, const caffe::SolverParameter& solver) {
+  if (solver.lr_policy() != "poly" || training.iterations() <= solver.max_iter()) return;
+  throw ConfigError("training.iterations is " + std::to_string(training.iterations()) +
+                    ", but with lr_policy \"poly\" the solver's rate comes to 0 at its max_iter, " +
+                    std::to_string(solver.max_iter()) +
+                    "; give the solver a max_iter of that many, or train for fewer");
+}
+
 // As in Caffe's solver an entry may name several files, comma separated.
 void AddPaths(const google::protobuf::RepeatedPtrField<std::string>& entries,
               std::vector<std::string>& paths) {
@@ -78,6 +87,7 @@ TrainerOptions TrainerOptionsOf(const Job& job, const caffe::SolverParameter& so
 }
 
 void ApplyRecipe(const Job& job, const caffe::SolverParameter& solver, ModelSpec& model) {
+  CheckRateLasts(job.training(), solver);
   const LargeBatch& recipe = job.training().large_batch();
   const PassSchedule passes = PassesOf(job, solver);
   UpdateRuleSpec& rule = *model.mutable_update_rule();

@@ -9,11 +9,13 @@
 #include "core/error.h"
 #include "proto/text_format.h"
 #include "proto/update_rule_message.h"
+#include "tests/unit/temporary_directory.h"
 
 namespace poseidon {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 TEST(PassScheduleTest, CountsWhatAnIterationAtATimeCounts) {
   const PassSchedule schedule(3, {{5, 2}, {9, 7}, {11, 1}});
@@ -131,6 +133,23 @@ TEST(RecipeTest, MomentumCorrectionNeedsMomentumOfSteps) {
   model.mutable_update_rule()->set_type("Adam");
   EXPECT_THROW(ApplyRecipe(JobOf("momentum_correction: true"), caffe::SolverParameter(), model),
                ConfigError);
+}
+
+TEST(RecipeTest, NoIterationsAreLeftAtARateThatHasComeToZero) {
+  caffe::SolverParameter solver;
+  solver.set_lr_policy("poly");
+  solver.set_max_iter(100);
+  const auto error = [&](int64_t iterations) {
+    Job job;
+    job.mutable_training()->set_iterations(iterations);
+    ModelSpec model = Model(false);
+    return MessageOf<ConfigError>([&] { ApplyRecipe(job, solver, model); });
+  };
+  EXPECT_EQ(error(100), "");
+  EXPECT_THAT(error(101), HasSubstr("training.iterations is 101, but with lr_policy \"poly\" the "
+                                    "solver's rate comes to 0 at its max_iter, 100"));
+  solver.set_lr_policy("fixed");
+  EXPECT_EQ(error(101), "");
 }
 
 TEST(RecipeTest, WeightsOfASolverMayBeAList) {
