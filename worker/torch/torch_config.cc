@@ -10,6 +10,7 @@
 #include "proto/plan_members.h"
 #include "worker/engine/precision.h"
 #include "worker/recipe.h"
+#include "worker/torch/layers/torch_data_layer.h"
 #include "worker/torch/torch_engine.h"
 
 namespace poseidon {
@@ -43,6 +44,27 @@ void ShareLoss(int devices, const NetDescription& net, SolverNet& train) {
   }
 }
 
+// The devices share one batch: what a layer has another number of samples of has no part in it.
+void CheckOneBatch(const NetDescription& net, int devices) {
+  for (const LayerDescription& layer : net.layers) {
+    // How many a Python layer makes it decides itself, and a replica asks it.
+    if (!IsDataLayer(layer) || layer.type() == "Python") continue;
+    for (const BlobDescription& top : layer.tops) {
+      if (top.shape.empty() || top.shape[0] == net.batch) continue;
+      throw ConfigError(
+          layer.where,
+          "layer \"" + layer.name() + "\": has " + std::to_string(top.shape[0]) + " samples of \"" +
+              top.name +
+              "\" in a batch, and the net's batch size, "
+              "which the " +
+              std::to_string(devices) +
+              " devices of a worker (cluster.devices_per_worker) share, is " +
+              std::to_string(net.batch) +
+              "; start a worker for each device instead, which reads what the net says");
+    }
+  }
+}
+
 Precision PrecisionOf(const Training& training) {
   switch (training.precision()) {
     case Training::FLOAT16:
@@ -70,6 +92,7 @@ class TorchEngineConfig : public EngineConfig {
                           " devices of a worker (cluster.devices_per_worker) share, but they can't "
                           "share it equally; set training.batch_per_worker to a multiple");
       }
+      CheckOneBatch(net, devices());
       batch_per_device_ = net.batch / devices();
     }
     ShareLoss(devices(), net, solver_.train);

@@ -132,6 +132,23 @@ class DevicesTest(lenet.LenetTest):
             "training.batch_per_worker to a multiple",
         )
 
+    def test_batches_that_differ_are_not_shared(self):
+        self.copy_solver()
+        self.copy_net(
+            (
+                r'layer \{\s+name: "conv1"',
+                'layer { name: "few" type: "DummyData" top: "few" '
+                'dummy_data_param { shape { dim: 4 } } } layer { name: "conv1"',
+            )
+        )
+        config = self.config("", workers=1, devices=2).replace(f"batch_per_worker: {SAMPLES}", "")
+        self.refuse_worker(
+            config,
+            'layer "few": has 4 samples of "few" in a batch, and the net\'s batch size, which the 2 '
+            "devices of a worker (cluster.devices_per_worker) share, is 16; start a worker for each "
+            "device instead",
+        )
+
 
 if __name__ == "__main__":
     cluster.main()
