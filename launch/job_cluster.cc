@@ -32,7 +32,7 @@ namespace poseidon {
 namespace {
 
 constexpr const char* kScheduler = "scheduler";
-constexpr size_t kFirstServer = 1;  // of the nodes: the scheduler is before it
+constexpr size_t kFirstServer = 1;               // of the nodes: the scheduler is before it
 constexpr const char* kEvents = ".events.json";  // EventFileName's ending
 
 // How many remote shells a host may be reached by that are not there yet: sshd refuses some of

@@ -84,8 +84,8 @@ struct JobStatus {
   int timeline_rank = 0;
   std::optional<TestResult> test;
   std::vector<wire::Recovered> recoveries;  // the newest of them
-  int64_t recovery_count = 0;  // after a loss, or as the exchange hung
-  std::deque<wire::Notice> notices;  // the newest of them
+  int64_t recovery_count = 0;               // after a loss, or as the exchange hung
+  std::deque<wire::Notice> notices;         // the newest of them
   std::optional<wire::End> end;
 };
 

@@ -36,7 +36,8 @@ void WriteJob(const JobStatus& status, MetricsWriter& out) {
   out.Sample(status.exposed_ms / 1000);
   out.Family("poseidon_seconds_since_progress", "gauge", "Since an iteration was done last.");
   if (status.progressed != Time{}) out.Sample(ToSeconds(status.now - status.progressed));
-  out.Family("poseidon_recoveries_total", "counter", "How often the job went on after a loss, or as its exchange hung.");
+  out.Family("poseidon_recoveries_total", "counter",
+             "How often the job went on after a loss, or as its exchange hung.");
   out.Sample(static_cast<double>(status.recovery_count));
   out.Family("poseidon_test_accuracy", "gauge", "Of the newest test phase.");
   if (status.test && status.test->accuracy) out.Sample(*status.test->accuracy);

@@ -343,8 +343,9 @@ TEST(PredictorTest, OfLocalStepsAFragmentIsSentBetweenReadyAndFresh) {
   }
 }
 
-// Where nothing overlaps, a fragment's exchange goes on before the next step does; and where one step
-// overlaps, the last fragment is waited for after the first step of the iteration that follows.
+// Where nothing overlaps, a fragment's exchange goes on before the next step does; and where one
+// step overlaps, the last fragment is waited for after the first step of the iteration that
+// follows.
 TEST(PredictorTest, OfLocalStepsAFragmentIsReadyAfterTheWaitForOthers) {
   for (const auto policy : kOfLocalSteps) {
     SCOPED_TRACE(Communication::Policy_Name(policy));
