@@ -136,9 +136,21 @@ class FailureRun {
       throw Error(ExitCode::kFailure, "the job ended after " + std::to_string(answer_.losses) +
                                           " losses: " + end->reason());
     }
+    if (answer_.losses == 0) ExpectNoLoss();
     if (ToSeconds(now() - since_) > kHung) {
       throw Error(ExitCode::kFailure, "the simulated training hangs after " +
                                           std::to_string(answer_.losses) + " losses");
+    }
+  }
+
+  // The job may give up a node that has not failed: where a network is so slow that its stall
+  // deadline is over before the first values are there.
+  void ExpectNoLoss() const {
+    for (const std::string& notice : cluster_.scheduler().notices) {
+      if (!notice.starts_with("lost ")) continue;
+      throw Error(ExitCode::kFailure, "the simulated job has " + notice +
+                                          "; nothing had failed, so the network is too slow for "
+                                          "the job's deadlines");
     }
   }
 

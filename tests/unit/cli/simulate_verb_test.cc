@@ -236,6 +236,13 @@ class SimulateFailuresTest : public SimulateVerbTest {
   }
 };
 
+TEST_F(SimulateFailuresTest, ANetworkThatIsTooSlowForTheJobsDeadlinesIsNamed) {
+  const std::string said =
+      Output({"--failures=720h:1min", "--losses=1", "--policy=ALL_PS", "--bandwidth=1Kbps"});
+  EXPECT_THAT(said, testing::StartsWith("refused: the simulated job has lost "));
+  EXPECT_THAT(said, testing::HasSubstr("(communication.stall_deadline_seconds)"));
+}
+
 TEST_F(SimulateFailuresTest, JsonSaysWhatTheyCost) {
   const auto json = Failures({"--failures=720h:1min", "--losses=3", "--seed=5"});
   EXPECT_EQ(json["recovery"], "replace");
