@@ -42,6 +42,8 @@ Cause CauseOfMessage(const std::string& message) {
 Cause CauseOfDeath(const std::string& how) {
   if (Has(how, "by signal 9 ") || Has(how, "by signal 15 ")) return Cause::kKilled;
   if (Has(how, "by signal ")) return Cause::kCrashed;
+  // The remote shell gives its host up earlier than the heartbeat does.
+  if (Has(how, "has lost its connection")) return Cause::kNetworkCut;
   return Cause::kFailed;
 }
 
@@ -131,7 +133,8 @@ void QuoteLog(const JobFiles& job, const NodeId& node, Explanation& why) {
   const std::string file = EventFileName(node);
   const auto log = job.logs.find(file.substr(0, file.find('.')));
   if (log == job.logs.end() || log->second.empty()) return;
-  why.evidence.push_back("Its log ends with: " + log->second.substr(0, log->second.size() - 1));
+  why.evidence.push_back("The log of " + node.ToString() +
+                         " ends with: " + log->second.substr(0, log->second.size() - 1));
 }
 
 }  // namespace
@@ -190,6 +193,12 @@ Explanation Explain(const JobFiles& job) {
     why.cause = Cause::kInterrupted;
   } else if (!why.reason.empty()) {
     why.cause = CauseOfMessage(why.reason);
+  } else {
+    if (!job.monitor.empty()) {
+      why.evidence.push_back("It may run still: its monitor is to be found at " + job.monitor +
+                             " (`poseidon status`).");
+    }
+    QuoteLog(job, {Role::kScheduler, 0}, why);
   }
   for (size_t node = 0; node < job.events.size(); ++node) {
     const NodeId id = job.events[node].node;
@@ -203,8 +212,8 @@ std::string ExplanationText(const Explanation& why) {
   if (why.cause == Cause::kEndedWell) return "The job ended well.\n";
   std::string text = "Likely cause: " + std::string(NameOf(why.cause)) +
                      (why.first ? " (" + why.first->ToString() + " was first)" : "") + ".\n";
-  if (!why.reason.empty()) {
-    text += "The job ended with code " + std::to_string(why.exit_code) + ": " + why.reason + "\n";
+  if (why.exit_code && !why.reason.empty()) {
+    text += "The job ended with code " + std::to_string(*why.exit_code) + ": " + why.reason + "\n";
   }
   if (!why.evidence.empty()) text += "Evidence:\n";
   for (const std::string& sentence : why.evidence) text += "  " + sentence + "\n";
@@ -220,7 +229,8 @@ std::string ExplanationJson(const Explanation& why) {
   json["cause"] = NameOf(why.cause);
   json["first"] =
       why.first ? nlohmann::ordered_json(why.first->ToString()) : nlohmann::ordered_json();
-  json["exit_code"] = why.exit_code;
+  json["exit_code"] =
+      why.exit_code ? nlohmann::ordered_json(*why.exit_code) : nlohmann::ordered_json();
   json["reason"] = why.reason;
   json["evidence"] = why.evidence;
   json["last_message"] = why.last_message;

@@ -36,8 +36,9 @@ struct Explanation {
   Cause cause = Cause::kUnknown;
   // Who was first; nobody where the job ended well, or nothing tells.
   std::optional<NodeId> first;
-  // How the job ended, by its own account; from summary.json, or else from a node.
-  int exit_code = 0;
+  // How the job ended, by its own account; from summary.json, or else from a node. No code: nobody
+  // has told it, as of a job that runs.
+  std::optional<int> exit_code;
   std::string reason;
   // Sentences: what speaks for the cause.
   std::vector<std::string> evidence;
@@ -51,7 +52,8 @@ struct Explanation {
 Explanation Explain(const JobFiles& job);
 
 std::string ExplanationText(const Explanation& explanation);
-// An object with the members' names; "cause" and "first" as in the text, "first" null if nobody.
+// An object with the members' names; "cause" and "first" as in the text, "first" null if nobody,
+// "exit_code" if nobody has told it.
 std::string ExplanationJson(const Explanation& explanation);
 
 }  // namespace poseidon

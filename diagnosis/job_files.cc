@@ -18,6 +18,8 @@ namespace fs = std::filesystem;
 constexpr std::string_view kEvents = ".events.json";
 constexpr std::string_view kTrace = ".trace.json";
 constexpr std::string_view kLog = ".log";
+// JobMonitor::kUrlFile, of a room above.
+constexpr const char* kMonitor = "/monitor.url";
 
 // Of a log: a failed check or an exception and what follows it.
 constexpr size_t kLastLines = 5;
@@ -42,6 +44,12 @@ std::optional<JobFiles::Summary> ReadSummary(const std::string& path) {
   } catch (const nlohmann::json::exception&) {
     throw Error(ExitCode::kDataError, path + ": not a job's summary, or cut off");
   }
+}
+
+std::string ReadMonitor(const std::string& path) {
+  if (!fs::exists(path)) return "";
+  const std::string text = ReadRegularFile(path, ExitCode::kDataError);
+  return text.substr(0, text.find('\n'));
 }
 
 std::string NameOf(const std::string& path, std::string_view ending) {
@@ -77,6 +85,7 @@ JobFiles ReadJobFiles(const std::string& directory) {
   std::ranges::sort(job.events, {}, &EventFile::node);
   job.traces = FilesOf(directory, kTrace);
   Try(job, [&] { job.summary = ReadSummary(directory + "/summary.json"); });
+  Try(job, [&] { job.monitor = ReadMonitor(directory + kMonitor); });
   for (const std::string& path : FilesOf(directory + "/logs", kLog)) {
     Try(job, [&] {
       CheckRegularFile(path, ExitCode::kDataError);

@@ -29,6 +29,8 @@ struct JobFiles {
     std::string reason;
   };
   std::optional<Summary> summary;
+  // Where its monitor is, as monitor.url says while the job runs; "" if it does not.
+  std::string monitor;
   // The last lines of logs/NAME.log, by name: "worker-1".
   std::map<std::string, std::string> logs;
   // Files that are there and can't be read, a sentence each.

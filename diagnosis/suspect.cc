@@ -36,6 +36,15 @@ bool HasNoAccountOfTheScheduler(const JobFiles& job) {
   });
 }
 
+// Whether a node's reason is the scheduler's account of the end, which is told to all: who fails
+// has words of its own.
+bool WasTold(const JobFiles& job, const EventFile& file) {
+  if (job.summary && job.summary->reason == file.reason) return true;
+  return std::ranges::any_of(job.events, [&](const EventFile& other) {
+    return other.node.role == Role::kScheduler && other.reason == file.reason;
+  });
+}
+
 std::optional<Suspect> FirstThatFailed(const JobFiles& job) {
   const bool orphaned = HasNoAccountOfTheScheduler(job);
   std::optional<size_t> first;
@@ -44,7 +53,7 @@ std::optional<Suspect> FirstThatFailed(const JobFiles& job) {
     if (BlamesOthers(code)) continue;
     if (orphaned && code == static_cast<int>(ExitCode::kInterrupted)) continue;
     // The scheduler says what it was told.
-    if (job.events[i].node.role == Role::kScheduler) continue;
+    if (job.events[i].node.role == Role::kScheduler || WasTold(job, job.events[i])) continue;
     const bool earlier = !first || job.Common(i, job.events[i].written) <
                                        job.Common(*first, job.events[*first].written);
     if (earlier) first = i;
@@ -61,6 +70,10 @@ std::optional<Suspect> FindSuspect(const std::string& reason) {
                                   "(?:, .*)?, whose heartbeat still arrives");
   static const std::regex failed(std::string(kNode) + " failed: ");
   static const std::regex died(std::string("lost ") + kNode + ": (?:it|its process) ");
+  // recovery.give_up_after.
+  const std::string again = std::string(kNode) + R"( was lost \d+ times in a row [^:]*: )";
+  static const std::regex died_again(again + "(?:it|its process) ");
+  static const std::regex lost_again(again);
   static const std::regex lost(std::string("lost ") + kNode);
   // What `poseidon run` quotes of the log of a node that had not joined.
   static const std::regex log(R"(^(worker|server)-(\d{1,6})\b()\: )");
@@ -73,13 +86,13 @@ std::optional<Suspect> FindSuspect(const std::string& reason) {
   if (std::regex_search(begin, match, failed)) {
     return SuspectOf(match, Suspect::Kind::kFailed, rest());
   }
-  if (std::regex_search(begin, match, died)) {
+  if (std::regex_search(begin, match, died) || std::regex_search(begin, match, died_again)) {
     return SuspectOf(match, Suspect::Kind::kSeenToDie, rest());
   }
   if (std::regex_search(begin, match, log)) {
     return SuspectOf(match, Suspect::Kind::kFailed, rest());
   }
-  if (std::regex_search(begin, match, lost)) {
+  if (std::regex_search(begin, match, lost) || std::regex_search(begin, match, lost_again)) {
     return SuspectOf(match, Suspect::Kind::kSilent, "");
   }
   if (begin.find("lost the scheduler") != std::string::npos) {

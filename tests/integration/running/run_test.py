@@ -2,6 +2,7 @@
 it itself ends."""
 
 import fcntl
+import json
 import os
 import re
 import shlex
@@ -279,6 +280,11 @@ class RunTest(cluster.ClusterTest):
                 # Who was asked to stop has said what came of the training.
                 workers = 3 if number == signal.SIGINT else 0
                 self.assertEqual(len(summary["workers"]), workers)
+                if number == signal.SIGTERM:
+                    explain = self.start("poseidon", "explain", self.path("out"), "--json")
+                    self.assertEqual(explain.wait(), cluster.SUCCESS)
+                    told = json.loads(explain.output())
+                    self.assertEqual((told["cause"], told["first"]), ("interrupted", None))
 
     def test_signal_before_all_have_joined(self):
         run = self.start_endless()

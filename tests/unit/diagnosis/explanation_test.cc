@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 namespace poseidon {
 namespace {
 
 using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using State = EventFile::Connection::State;
 
@@ -133,6 +135,38 @@ TEST(Explanation, KilledByTheLauncherSAccountOrForMemory) {
   job.summary->reason =
       "lost worker 1 (node0, process 4711): it was killed by signal 6 (SIGABRT): Check failed";
   ExpectCause(job, Cause::kCrashed);
+  // ssh has given up before the heartbeat's deadline.
+  ExpectCause(JobThatEndedWith("lost worker 1 (node1, process 4711): it has lost its connection: "
+                               "Timeout, server node1 not responding."),
+              Cause::kNetworkCut);
+}
+
+TEST(Explanation, LostTooOften) {
+  const std::string often =
+      "worker 1 was lost 4 times in a row without an iteration done in between "
+      "(recovery.give_up_after): ";
+  ExpectCause(JobThatEndedWith(often + "its process was killed by signal 9 (SIGKILL)"),
+              Cause::kKilled);
+  JobFiles job = JobThatEndedWith(often + "no heartbeat for 9 s");
+  job.events[1].connections = {To(kCulprit, State::kEstablished)};
+  ExpectCause(job, Cause::kStopped);
+}
+
+// The scheduler tells all others with its own code and reason, which they write down.
+TEST(Explanation, WhoWasOnlyToldOfTheEndIsNotBlamed) {
+  for (const auto& [reason, code, cause] :
+       {std::tuple("it was interrupted", 130, Cause::kInterrupted),
+        std::tuple("can't write to out/scheduler.journal: No space left on device", 1,
+                   Cause::kFullDisk)}) {
+    JobFiles job = JobThatEndedWith(reason, code);
+    for (EventFile& file : job.events) file.exit_code = code;
+    for (const bool with_summary : {true, false}) {
+      if (!with_summary) job.summary.reset();
+      const Explanation why = Explain(job);
+      EXPECT_STREQ(NameOf(why.cause), NameOf(cause));
+      EXPECT_EQ(why.first, std::nullopt) << ExplanationText(why);
+    }
+  }
 }
 
 TEST(Explanation, OwnWords) {
@@ -169,6 +203,19 @@ TEST(Explanation, WithoutTheSchedulerItWasTheScheduler) {
   const Explanation why = Explain(job);
   EXPECT_EQ(why.first, kScheduler);
   EXPECT_STREQ(NameOf(why.cause), "killed");
+}
+
+TEST(Explanation, WithoutAnyAccountTheSchedulerSLogIsQuoted) {
+  JobFiles job;
+  job.logs["scheduler"] = "starting\ncannot listen on port 9700: Address already in use\n";
+  const Explanation why = Explain(job);
+  EXPECT_THAT(why.evidence,
+              ElementsAre("The log of the scheduler ends with: starting\ncannot listen on port "
+                          "9700: Address already in use"));
+  EXPECT_TRUE(nlohmann::json::parse(ExplanationJson(why)).at("exit_code").is_null());
+  job.monitor = "http://127.0.0.1:9780/";
+  EXPECT_THAT(Explain(job).evidence, Contains(HasSubstr("It may run still: its monitor is to be "
+                                                        "found at http://127.0.0.1:9780/")));
 }
 
 TEST(Explanation, WhatEndedWellNeedsNone) {
