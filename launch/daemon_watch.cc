@@ -30,7 +30,7 @@ constexpr Duration kToldTime = std::chrono::milliseconds(200);
 // A daemon that ended by itself has told the scheduler, if it had joined; news travels fast.
 constexpr Duration kNewsTime = Seconds(2);
 
-// What a scheduler that is started again needs until it knows what its signals mean.
+// What a scheduler that is started needs until it knows what its signals mean.
 constexpr Duration kStartingTime = Seconds(2);
 
 // Between two looks at whom the scheduler has given up; others wait for who takes the place.
@@ -44,7 +44,9 @@ class Watch {
       : daemons_(daemons),
         options_(options),
         restarts_(daemons.size()),
-        too_late_(options.deadline == Duration::max() ? kNever : SteadyNow() + options.deadline) {}
+        too_late_(options.deadline == Duration::max() ? kNever : SteadyNow() + options.deadline) {
+    restarts_.front().due = SteadyNow();
+  }
 
   WatchResult Run() {
     // A scheduler that was killed when the others had ended has not told yet how the job ended.
@@ -87,10 +89,9 @@ class Watch {
     for (const int signal : std::exchange(requests_, {})) daemons_.front().Signal(signal);
   }
 
-  // Whether it lives, and was not started again just now.
+  // Whether it lives, and was not started just now.
   bool SchedulerIsReady() {
-    const Restarts& past = restarts_.front();
-    return !daemons_.front().Poll() && (past.all == 0 || SteadyNow() >= past.due + kStartingTime);
+    return !daemons_.front().Poll() && SteadyNow() >= restarts_.front().due + kStartingTime;
   }
 
   void NoticeInterruption(Time now) {
@@ -315,9 +316,11 @@ class Watch {
     return found;
   }
 
-  // Whether a daemon that ended so did what it was asked for.
+  // Whether a daemon that ended so did what it was asked for. One that does not know yet what its
+  // signals mean dies by them.
   bool IsStop(const ExitStatus& status) const {
-    return stopped_ && status.code == static_cast<int>(ExitCode::kInterrupted);
+    return stopped_ && (status.code == static_cast<int>(ExitCode::kInterrupted) ||
+                        (stop_signal_ && status.signal == *stop_signal_));
   }
 
   void SignalAll(int signal) {
@@ -364,7 +367,7 @@ class Watch {
     int all = 0;
     bool told = false;  // that the job goes on without it
     bool died = false;  // and `due` is when another is started
-    Time due{};
+    Time due{};         // of the scheduler, if it has not died: when it was started
     RestartBackoff backoff;
     std::optional<GivenUp> given_up;  // by the scheduler, and lives yet
   };

@@ -379,6 +379,23 @@ TEST_F(DaemonWatchTest, ARequestWaitsForTheSchedulerThatIsStartedAgain) {
   asks.join();
 }
 
+TEST_F(DaemonWatchTest, ARequestWaitsForTheSchedulerThatIsStarted) {
+  Interruption interruption({.sigint = SignalEffect::kStop});
+  raise(SIGINT);
+  Start("scheduler", "sleep 0.5; trap '" + Finish() + "; exit 130' INT; " + AwaitFinish());
+  EXPECT_EQ(Watch(&interruption).code, ExitCode::kInterrupted);
+  EXPECT_TRUE(std::ifstream(directory_.Path("finished"))) << "the signal has come too early";
+}
+
+TEST_F(DaemonWatchTest, ASchedulerThatDiesOfTheStopThatItIsAskedForIsNoFailure) {
+  Interruption interruption({.sigint = SignalEffect::kStop});
+  raise(SIGINT);
+  Start("scheduler", "exec sleep 60");
+  const WatchResult result = Watch(&interruption);
+  EXPECT_EQ(result.code, ExitCode::kInterrupted);
+  EXPECT_THAT(result.culprits, IsEmpty());
+}
+
 // It may have died before it wrote down that it was to stop.
 TEST_F(DaemonWatchTest, AStopIsSaidAgainToASchedulerThatTakesOver) {
   Interruption interruption({.sighup = SignalEffect::kStop});
