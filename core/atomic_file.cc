@@ -96,6 +96,20 @@ class TemporaryFile {
   bool renamed_ = false;
 };
 
+// What `path` leads to, which the rename replaces whatever it is: /dev/null, too, if root names it.
+std::string FileToReplace(const std::string& path) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  // The rename says itself that a directory can't be replaced.
+  if (fs::is_other(status)) {
+    throw ConfigError("can't write " + path +
+                      ": it is a device, a pipe or a socket; name a regular file");
+  }
+  if (!fs::is_regular_file(status) || !fs::is_symlink(path, error)) return path;
+  const fs::path target = fs::canonical(path, error);
+  return error ? path : target.string();
+}
+
 // The number of the process that was to finish the file; 0: it is no such file.
 pid_t WriterOf(const std::string& name) {
   const size_t mark = name.rfind(kMark);
@@ -133,11 +147,12 @@ int RemoveAbandonedFiles(const std::string& prefix) {
 }
 
 void WriteFileAtomically(const std::string& path, std::string_view content) {
-  TemporaryFile file(path);
+  const std::string target = FileToReplace(path);
+  TemporaryFile file(target);
   file.Write(content);
   file.Sync();
-  file.RenameTo(path);
-  SyncDirectoryOf(path);
+  file.RenameTo(target);
+  SyncDirectoryOf(target);
 }
 
 bool WriteNewPrivateFile(const std::string& path, std::string_view content) {

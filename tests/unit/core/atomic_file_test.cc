@@ -1,0 +1,49 @@
+#include "core/atomic_file.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+
+#include "core/error.h"
+#include "core/files/regular_file.h"
+#include "tests/unit/temporary_directory.h"
+
+namespace poseidon {
+namespace {
+
+std::string ContentOf(const std::string& path) {
+  return ReadRegularFile(path, ExitCode::kDataError);
+}
+
+// A rename would put a file in the place of the pipe, or of a device.
+TEST(AtomicFile, WhatIsNoRegularFileIsNotReplaced) {
+  const TemporaryDirectory directory;
+  const std::string pipe = directory.Path("pipe");
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  const std::string link = directory.Path("link");
+  std::filesystem::create_symlink(pipe, link);
+  for (const std::string& path : {pipe, link}) {
+    EXPECT_EQ(MessageOf<ConfigError>([&path] { WriteFileAtomically(path, "new"); }),
+              "can't write " + path + ": it is a device, a pipe or a socket; name a regular file");
+    EXPECT_TRUE(std::filesystem::is_fifo(path));
+  }
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  const std::string folder = directory.Path("folder");
+  std::filesystem::create_directory(folder);
+  EXPECT_NE(MessageOf<Error>([&folder] { WriteFileAtomically(folder, "new"); }), "");
+}
+
+TEST(AtomicFile, ALinkStaysAndItsFileIsReplaced) {
+  const TemporaryDirectory directory;
+  const std::string file = directory.Write("file", "old");
+  const std::string link = directory.Path("link");
+  std::filesystem::create_symlink("file", link);
+  WriteFileAtomically(link, "new");
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  EXPECT_EQ(ContentOf(file), "new");
+  EXPECT_TRUE(std::filesystem::is_regular_file(std::filesystem::symlink_status(file)));
+}
+
+}  // namespace
+}  // namespace poseidon
