@@ -9,6 +9,7 @@
 #include "proto/cluster_rates.h"
 #include "proto/compatibility.h"
 #include "proto/job_fields.h"
+#include "proto/replay_model.h"
 
 namespace poseidon {
 namespace {
@@ -251,6 +252,7 @@ class TrainingChecker {
     CheckLargeBatch(training.large_batch());
     fields_.CheckRange("training.replay.iterations", training.replay().iterations(), 1, kMaxInt32);
     fields_.CheckRange("training.replay.batch", training.replay().batch(), 1, kMaxInt32);
+    if (training.engine() == Training::REPLAY) CheckReplay(training.replay());
   }
 
  private:
@@ -311,6 +313,18 @@ class TrainingChecker {
                        "BFLOAT16");
     }
     CheckLossScale(training);
+  }
+
+  void CheckReplay(const Replay& replay) const {
+    const auto check = [&](const std::string& /*field*/) { ValidateReplay(replay); };
+    fields_.CheckRate(check, "training.replay");
+    const int devices = fields_.job().cluster().devices_per_worker();
+    if (devices == 1) return;
+    fields_.Fail("cluster.devices_per_worker",
+                 "cluster.devices_per_worker is " + std::to_string(devices) +
+                     ", but training.engine is REPLAY, which computes nothing; with it several "
+                     "devices are for predictions and simulations. Replay a worker for each "
+                     "device, or set it to 1");
   }
 
   void CheckLossScale(const Training& training) const {

@@ -49,11 +49,13 @@ Job WithoutKey(Job job) {
   return job;
 }
 
-JobConfig ReadJobConfig(const std::string& path) {
+JobConfig ReadJobConfig(const std::string& path, const std::function<void(Job&)>& change) {
   if (path.empty()) throw ConfigError("--config is missing; name a job config");
   JobConfig config;
   config.path = path;
-  Complete(ReadTextFile(path, config.job), config);
+  const TextLocations locations = ReadTextFile(path, config.job);
+  if (change) change(config.job);
+  Complete(locations, config);
   return config;
 }
 

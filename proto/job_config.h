@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "core/error.h"
@@ -21,8 +22,9 @@ struct JobConfig {
 
 // Reads and checks a job config. Throws ConfigError naming file, line and column: unknown fields,
 // values out of range, combinations that can't work (proto/compatibility.h), engine REPLAY without
-// layers.
-JobConfig ReadJobConfig(const std::string& path);
+// layers or with such as make no sense. `change` is applied before the checks, for what a command
+// line says in place of the file.
+JobConfig ReadJobConfig(const std::string& path, const std::function<void(Job&)>& change = {});
 // Likewise of a config's text; `name` is what messages call it, and paths are relative to.
 JobConfig ParseJobConfig(const std::string& text, const std::string& name);
 

@@ -44,12 +44,6 @@ class ReplayEngineConfig : public EngineConfig {
 
 std::unique_ptr<EngineConfig> ReadReplayConfig(const JobConfig& config, double compute_factor) {
   CheckComputeFactor("--compute_factor", compute_factor);
-  if (const int devices = config.job.cluster().devices_per_worker(); devices != 1) {
-    throw ConfigError(config.path + ": cluster.devices_per_worker is " + std::to_string(devices) +
-                      ", but training.engine is REPLAY, which computes nothing; with it several "
-                      "devices are for predictions and simulations. Replay a worker for each "
-                      "device, or set it to 1");
-  }
   return std::make_unique<ReplayEngineConfig>(config, compute_factor);
 }
 

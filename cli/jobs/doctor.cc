@@ -55,8 +55,7 @@ class Doctor {
  public:
   explicit Doctor(Interruption& interruption) : interruption_(interruption) {
     if (!FLAGS_config.empty()) {
-      config_ = ReadJobConfig(CheckInputFile(FLAGS_config));
-      SetNodesFromFlags(*config_.job.mutable_cluster());
+      config_ = JobConfigFromFlags();
       requirements_ = RequirementsOf(config_);
     }
     if (HostsGiven()) {

@@ -8,8 +8,8 @@
 
 #include "caffe_adapter/net/solver.h"
 #include "cli/input/flags.h"
-#include "cli/input/input_file.h"
 #include "cli/input/output_directory.h"
+#include "cli/jobs/run_hosts.h"
 #include "core/atomic_file.h"
 #include "core/child_process.h"
 #include "core/files/directories.h"
@@ -32,17 +32,10 @@ void SetCount(const char* flag, int value, int most, int& target) {
 
 // Daemons of batch jobs work in the directory in which the job was submitted.
 SlurmJob JobFromFlags() {
-  constexpr int kMostNodes = 1000000;
-  JobConfig config = ReadJobConfig(CheckInputFile(FLAGS_config));
+  JobConfig config = JobConfigFromFlags();
   SlurmJob slurm;
   Cluster& cluster = *config.job.mutable_cluster();
-  int workers = cluster.workers();
-  int servers = cluster.servers();
-  SetCount("workers", FLAGS_workers, kMostNodes, workers);
-  SetCount("servers", FLAGS_servers, kMostNodes, servers);
-  cluster.set_workers(workers);
-  cluster.set_servers(servers);
-  slurm.nodes = std::max(workers, servers);
+  slurm.nodes = std::max(cluster.workers(), cluster.servers());
   SetCount("nodes", FLAGS_nodes, slurm.nodes, slurm.nodes);
   if (FLAGS_restarts < 0) {
     throw ConfigError("--restarts is " + std::to_string(FLAGS_restarts) +

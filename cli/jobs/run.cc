@@ -11,7 +11,6 @@
 #include "caffe_adapter/net/solver.h"
 #include "cli/input/data_command.h"
 #include "cli/input/flags.h"
-#include "cli/input/input_file.h"
 #include "cli/input/output_directory.h"
 #include "cli/jobs/run_hosts.h"
 #include "core/process/bounded_output.h"
@@ -252,11 +251,10 @@ ExitCode Run(const std::vector<std::string>& program) {
   const BoundedOutput errors(std::cerr, STDERR_FILENO);
   JobClusterOptions options;
   options.program = program;
-  options.config = ReadJobConfig(CheckInputFile(FLAGS_config));
+  options.config = JobConfigFromFlags();
   Job& job = options.config.job;
   options.scheduler_port_set = job.cluster().has_scheduler_port();
   Cluster& cluster = *job.mutable_cluster();
-  SetNodesFromFlags(cluster);
   if (!HostsGiven()) cluster.set_scheduler_host("127.0.0.1");
   SetMonitor(job);
   options.out = OutputDirectory(job.name(), options.config.path);

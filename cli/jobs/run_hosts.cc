@@ -180,12 +180,18 @@ std::string SchedulerHost(const JobConfig& config, const std::vector<Host>& host
 
 void SetNodesFromFlags(Cluster& cluster) {
   const auto nodes = [](const char* flag, int value, int configured) {
-    if (value >= 0) return value == 0 ? configured : value;
+    if (!FlagGiven(flag)) return configured;
+    if (value >= 1) return value;
     throw ConfigError(std::string("--") + flag + " is " + std::to_string(value) +
                       "; it must be at least 1");
   };
   cluster.set_workers(nodes("workers", FLAGS_workers, cluster.workers()));
   cluster.set_servers(nodes("servers", FLAGS_servers, cluster.servers()));
+}
+
+JobConfig JobConfigFromFlags() {
+  return ReadJobConfig(CheckInputFile(FLAGS_config),
+                       [](Job& job) { SetNodesFromFlags(*job.mutable_cluster()); });
 }
 
 std::string HowToReach(const std::string& host, const std::string& failure) {

@@ -34,9 +34,9 @@ class BadInputTest(cluster.ClusterTest):
         self.assert_ends(self.start_run(config, *arguments), code, text)
         self.assert_nothing_left()
 
-    def refuse(self, config, text):
+    def refuse(self, config, text, *flags):
         """`poseidon run` refuses the config before it starts anything."""
-        self.run_config(config, cluster.CONFIG_ERROR, text)
+        self.run_config(config, cluster.CONFIG_ERROR, text, *flags)
         self.assertFalse(os.path.exists(self.path("out")))
 
 
@@ -95,6 +95,10 @@ class BadConfigTest(BadInputTest):
             'training { solver: "solver.prototxt"\nbatch_per_worker: 0 }',
             "config.prototxt:2:1: training.batch_per_worker is 0; it must be at least 1",
         )
+
+    def test_bad_replay(self):
+        for layer in ("parameters: -1", "parameters: 1 forward_ms: -4"):
+            self.refuse(REPLAY.replace("parameters: 10", layer), "; expected 0 to ")
 
     def test_missing_files(self):
         missing = self.path("missing.prototxt")
@@ -181,10 +185,18 @@ class BadConfigTest(BadInputTest):
             REPLAY, cluster.CONFIG_ERROR, "--snapshot is empty; name a file", "--snapshot="
         )
 
+    def test_flags_that_do_not_fit(self):
+        slowed = f"cluster {{ workers: 4 deviation {{ worker: 3 }} }} {REPLAY}"
+        text = "cluster.deviation.0.worker is 3; it must be between 0 and 1"
+        self.refuse(slowed, text, "--workers=2")
+        for verb in (["doctor"], ["launch", "slurm"]):
+            command = (*verb, f"--config={self.path('config.prototxt')}", "--workers=2")
+            self.assert_ends(self.start("poseidon", *command), cluster.CONFIG_ERROR, text)
+
     def test_bad_flags(self):
-        self.run_config(
-            REPLAY, cluster.CONFIG_ERROR, "--workers is -1; it must be at least 1", "--workers=-1"
-        )
+        for value in (-1, 0):
+            text = f"--workers is {value}; it must be at least 1"
+            self.refuse(REPLAY, text, f"--workers={value}")
         self.run_config(REPLAY, cluster.CONFIG_ERROR, "did you mean --servers?", "--sevrers=1")
         effects = (
             ("--sighup_effect=halt", 'halt"; it must be snapshot, stop, none or end'),

@@ -206,7 +206,15 @@ TEST_F(JobConfigTest, TrainingNeedsSomethingToTrain) {
               HasSubstr("there is no file none.prototxt"));
   EXPECT_EQ(ErrorOf("cluster { workers: 4 }\n"), "") << "a user's program has a solver of its own";
   EXPECT_THAT(ErrorOf("training { engine: REPLAY }"), HasSubstr("training.replay has no layers"));
-  EXPECT_EQ(ErrorOf("training { engine: REPLAY replay { layers { name: \"a\" } } }"), "");
+  const auto replay = [this](const std::string& layers) {
+    return ErrorOf("training { engine: REPLAY\n replay { layers { name: \"a\" " + layers +
+                   " } } }");
+  };
+  EXPECT_EQ(replay("parameters: 10"), "");
+  EXPECT_EQ(
+      replay("parameters: -10"),
+      "job.prototxt:2:2: replay: layer \"a\": parameters is -10; expected 0 to 2^31 - 1 floats");
+  EXPECT_THAT(replay(""), HasSubstr("no layer has parameters"));
   EXPECT_THAT(ErrorOf("training { solver: \"s\" iterations: 0 }"),
               HasSubstr("training.iterations is 0; it must be at least 1"));
   EXPECT_THAT(ErrorOf("training { solver: \"s\" batch_per_worker: 0 }"),
@@ -243,6 +251,25 @@ TEST_F(JobConfigTest, DevicesThatTrainAreChecked) {
     EXPECT_THAT(
         ErrorOf("training { engine: REPLAY " + field + " replay { layers { name: \"a\" } } }"),
         HasSubstr("training.engine is REPLAY, which computes nothing"));
+  }
+  EXPECT_THAT(ErrorOf("cluster {\n devices_per_worker: 4 }\ntraining { engine: REPLAY replay { "
+                      "layers { name: \"a\" parameters: 1 } } }"),
+              HasSubstr("job.prototxt:2:2: cluster.devices_per_worker is 4, but training.engine is "
+                        "REPLAY"));
+}
+
+// As poseidon run's flags: a file may be right only with them, or only without.
+TEST_F(JobConfigTest, AChangeIsMadeBeforeTheChecks) {
+  const std::string path = directory_.Write(
+      "job.prototxt", "cluster { workers: 2 deviation { worker: 2 } }\n" + std::string(kTraining));
+  const auto with_workers = [&](int workers) {
+    return ReadJobConfig(path, [&](Job& job) { job.mutable_cluster()->set_workers(workers); });
+  };
+  EXPECT_EQ(with_workers(3).job.cluster().workers(), 3);
+  EXPECT_NE(with_workers(3).fingerprint, with_workers(4).fingerprint);
+  for (const int workers : {1, 2}) {
+    EXPECT_THAT(MessageOf<ConfigError>([&] { with_workers(workers); }),
+                HasSubstr("job.prototxt:1:"));
   }
 }
 

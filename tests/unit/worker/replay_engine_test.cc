@@ -193,17 +193,6 @@ TEST(PlanEngineTest, AReplayIsSlowedByAFactorInBounds) {
   }
 }
 
-TEST(PlanEngineTest, AReplayHasOneDevice) {
-  JobConfig config;
-  config.path = "job.prototxt";
-  *config.job.mutable_training()->mutable_replay() = Parse(kThreeLayers);
-  config.job.mutable_training()->set_engine(Training::REPLAY);
-  config.job.mutable_cluster()->set_devices_per_worker(4);
-  EXPECT_THAT([&] { ReadReplayConfig(config); },
-              ThrowsMessage<ConfigError>(HasSubstr(
-                  "job.prototxt: cluster.devices_per_worker is 4, but training.engine is REPLAY")));
-}
-
 TEST(LayerMeasurementTest, AProfileHasTheFactorsThatTheEngineHas) {
   const ReplayEngine engine(Parse(R"(
     layers { name: 'conv' type: 'Convolution' parameters: 200 }
