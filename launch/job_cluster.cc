@@ -34,6 +34,7 @@ namespace {
 constexpr const char* kScheduler = "scheduler";
 constexpr size_t kFirstServer = 1;               // of the nodes: the scheduler is before it
 constexpr const char* kEvents = ".events.json";  // EventFileName's ending
+constexpr const char* kTrace = ".trace.json";
 
 // How many remote shells a host may be reached by that are not there yet: sshd refuses some of
 // more than ten (MaxStartups). And how long one may take.
@@ -99,13 +100,16 @@ int FindPortPair() {
   throw Error(ExitCode::kFailure, "found no free port for the scheduler");
 }
 
-// Those of the job before would be evidence of this one's end.
-void RemoveEvents(const std::string& directory) {
-  std::vector<std::filesystem::path> events;
+// Those of the job before, which may have had more nodes, would be taken for this one's.
+void RemoveEventsAndTraces(const std::string& directory) {
+  std::vector<std::filesystem::path> files;
+  std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator(directory)) {
-    if (entry.path().string().ends_with(kEvents)) events.push_back(entry.path());
+    const std::string path = entry.path().string();
+    const bool is_one = path.ends_with(kEvents) || path.ends_with(kTrace);
+    if (is_one && entry.is_regular_file(ignored)) files.push_back(entry.path());
   }
-  for (const auto& path : events) std::filesystem::remove(path);
+  for (const auto& path : files) std::filesystem::remove(path);
 }
 
 // Looks before anything is started: each process for itself would find enough, as long as the
@@ -161,7 +165,7 @@ void JobCluster::Prepare() {
   job.set_run(std::random_device{}());
   std::filesystem::remove(options_.out + "/summary.json");
   std::filesystem::remove(options_.out + "/" + kJournalFile);
-  RemoveEvents(options_.out);
+  RemoveEventsAndTraces(options_.out);
   if (options_.hosts) MakeKeyIfOpen(job, options_.out);
   WriteFileAtomically(options_.out + "/job.prototxt", TextOf(job));
   if (options_.hosts) text_for_hosts_ = TextOf(WithKeyInside(job));
@@ -281,7 +285,7 @@ bool JobCluster::Recovers() const {
 
 std::string JobCluster::ResultOf(const Node& node) const {
   const bool traced = options_.config.job.training().trace();
-  return node.name + (traced ? ".trace.json" : kEvents);
+  return node.name + (traced ? kTrace : kEvents);
 }
 
 void JobCluster::AwaitRoom(const Host& host) {

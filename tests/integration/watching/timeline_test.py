@@ -97,6 +97,17 @@ class TimelineTest(cluster.ClusterTest):
             with open(self.path(f"out/logs/{name}.log"), encoding="utf-8") as log:
                 self.assertRegex(log.read(), f"there is no trace of {name}: can't rename .*")
 
+    def test_traces_of_an_earlier_job_are_removed(self):
+        for workers in (3, 1):
+            self.run_job(
+                cluster.replay_config(
+                    workers=workers, servers=1, iterations=ITERATIONS, training="trace: true"
+                )
+            )
+            traces = glob.glob("*.trace.json", root_dir=self.path("out"))
+            names = [f"worker-{rank}.trace.json" for rank in range(workers)]
+            self.assertEqual(sorted(traces), ["server-0.trace.json", *names])
+
     def assert_most(self, holds):
         self.assertGreaterEqual(statistics.mean(holds), 0.8, holds)
 
