@@ -378,7 +378,7 @@ void JobCluster::TellLost(size_t index, const std::string& cause) {
   children_.front().Write(line + "\n");
 }
 
-void JobCluster::CorrectSummary(const WatchResult& result) const {
+void JobCluster::CorrectSummary(const WatchResult& result) {
   const std::string path = options_.out + "/summary.json";
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) return;
@@ -389,8 +389,11 @@ void JobCluster::CorrectSummary(const WatchResult& result) const {
   if (!summary.is_object() || summary.value("exit_code", code) == code) return;
   summary["exit_code"] = code;
   if (!result.culprits.empty()) {
-    const ChildProcess& culprit = children_[result.culprits.front()];
-    summary["reason"] = culprit.name() + ": " + Printable(LastLines(culprit.log(), 1));
+    ChildProcess& culprit = children_[result.culprits.front()];
+    std::string said = Printable(LastLines(culprit.log(), 1));
+    said.erase(said.find_last_not_of("\r\n") + 1);
+    if (said.empty()) said = "it " + culprit.Poll()->ToString();
+    summary["reason"] = culprit.name() + ": " + said;
   }
   WriteFileAtomically(path, summary.dump(2) + "\n");
 }

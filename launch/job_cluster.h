@@ -89,7 +89,7 @@ class JobCluster {
   void TellLost(size_t index, const std::string& cause);
   void Explain(ChildProcess& child) const;
   // The scheduler does not know of a node that failed before it joined.
-  void CorrectSummary(const WatchResult& result) const;
+  void CorrectSummary(const WatchResult& result);
   // The file that a node on another host leaves here.
   std::string ResultOf(const Node& node) const;
   void RemoveEmptyResults() const;

@@ -121,6 +121,18 @@ class SummaryTest(cluster.ClusterTest):
         self.assertGreater(summary["iterations"], 0)
         self.assertEqual(summary["workers"], [])
 
+    def test_of_a_program_that_fails_before_it_joins(self):
+        """The reason is its last line, or, where it has said nothing, how it ended."""
+        cluster.needs_preloading(self)
+        config = cluster.replay_config(workers=1, servers=1)
+        for script, reason in (
+            ("exit 9", "worker-0: it exited with code 9"),
+            ("echo no such option >&2; exit 9", "worker-0: no such option"),
+        ):
+            with self.subTest(script):
+                self.start_run(config, "--", "/bin/sh", "-c", script).wait()
+                self.assertEqual(self.read_json("out/summary.json")["reason"], reason)
+
 
 if __name__ == "__main__":
     cluster.main()
