@@ -92,8 +92,8 @@ class _CallThread:
 
     def __init__(self):
         self._calls: queue.SimpleQueue = queue.SimpleQueue()
-        self._last: concurrent.futures.Future = concurrent.futures.Future()  # of the calls
-        self._last.set_result(None)
+        self._lock = threading.Lock()  # of what follows
+        self._under_way = 0  # calls, with what waits for them in this thread
         self._leaves = False
         self._thread = threading.Thread(target=self._run, name="poseidon all-reduce", daemon=True)
         self._thread.start()
@@ -101,13 +101,19 @@ class _CallThread:
         atexit.register(self._leave)
 
     def is_idle(self) -> bool:
-        """Whether all calls have been carried out."""
-        return self._last.done()
+        """Whether all calls have been carried out, and the callbacks of their futures."""
+        return self._under_way == 0
 
     def submit(self, call: Callable, *arguments) -> concurrent.futures.Future:
         """Returns at once, with what `call` will have returned or raised."""
         done: concurrent.futures.Future = concurrent.futures.Future()
-        self._last = done
+        if self._is_current():
+            # By a future's callback, which may wait for it here, so that its turn would never come. All ranks come to it
+            # at the same place between their calls.
+            _carry_out(call, arguments, done)
+            return done
+        with self._lock:
+            self._under_way += 1
         self._calls.put((call, arguments, done))
         return done
 
@@ -122,6 +128,9 @@ class _CallThread:
         self._thread.join()
         atexit.unregister(self._leave)
 
+    def _is_current(self) -> bool:
+        return threading.current_thread() is self._thread
+
     def _leave(self) -> None:
         self._leaves = True
         self._calls.put(None)
@@ -129,10 +138,16 @@ class _CallThread:
 
     def _run(self) -> None:
         for call, arguments, done in iter(self._calls.get, None):
-            try:
-                done.set_result(call(*arguments))
-            except Exception as error:  # pylint: disable=broad-except
-                done.set_exception(error)
+            _carry_out(call, arguments, done)
+            with self._lock:
+                self._under_way -= 1
+
+
+def _carry_out(call: Callable, arguments: Sequence, done: concurrent.futures.Future) -> None:
+    try:
+        done.set_result(call(*arguments))
+    except Exception as error:  # pylint: disable=broad-except
+        done.set_exception(error)
 
 
 class _AllReduceWork(dist.Work):

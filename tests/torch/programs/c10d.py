@@ -8,6 +8,7 @@ import time
 
 import torch
 import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
 from poseidon_torch import c10d
@@ -23,6 +24,7 @@ except ImportError:  # before PyTorch 2.6
     fully_shard = None
 
 ITERATIONS = 20
+WIDE = 20_000  # outputs, so that a vector of them is more than 64 KiB
 
 
 def train(model, rank: int, ranks: int):
@@ -43,12 +45,32 @@ def fresh():
     return WidePerceptron()
 
 
+def train_by_power_sgd(rank: int, ranks: int, change=lambda model: model):
+    """Its hook waits for all-reduces in the callback of another one. The factors, too, go to the Communicator."""
+    torch.manual_seed(3)
+    model = DistributedDataParallel(change(torch.nn.Linear(4, WIDE)))
+    state = powerSGD_hook.PowerSGDState(process_group=None, start_powerSGD_iter=2)
+    model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+    optimizer = torch.optim.SGD(model.parameters(), lr=10.0)
+    inputs = torch.randn(64, 4)
+    targets = inputs @ torch.randn(4, WIDE)
+    losses = []
+    for _ in range(ITERATIONS):
+        optimizer.zero_grad()
+        loss = (model(inputs[rank::ranks]) - targets[rank::ranks]).square().mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return torch.tensor(losses)
+
+
 def trainings(rank: int, ranks: int) -> dict:
     """Losses, by what trains."""
     losses = {
         "DDP": train(DistributedDataParallel(fresh()), rank, ranks),
         "a tutorial's DDP": demo_basic(rank, ranks),
         "a checkpoint of DDP's": demo_checkpoint(rank, pathlib.Path(sys.argv[1])),
+        "DDP with PowerSGD": train_by_power_sgd(rank, ranks),
     }
     if fully_shard is not None:
         losses["FSDP2"] = train(fully_shard(fresh()), rank, ranks)
@@ -63,6 +85,7 @@ def moved_trainings(rank: int, ranks: int) -> dict:
         "DDP": ddp,
         "a tutorial's DDP": demo_basic(rank, ranks, move_by_one_ulp),
         "a checkpoint of DDP's": demo_checkpoint(rank, folder, move_by_one_ulp),
+        "DDP with PowerSGD": train_by_power_sgd(rank, ranks, move_by_one_ulp),
         "FSDP2": ddp,
     }
 
@@ -110,6 +133,25 @@ def check_sums(rank: int, ranks: int) -> None:
     dist.barrier()
 
 
+def check_calls_in_callbacks(rank: int, ranks: int) -> None:
+    """Each waits for one more all-reduce, in a future's callback, behind which others are waiting."""
+
+    def call(size: int):
+        return dist.all_reduce(torch.full((size,), float(rank)), async_op=True).get_future()
+
+    def call_and_wait(future):
+        asynchronous = call(30_000).wait()[0]
+        synchronous = torch.full((20_000,), float(rank))
+        dist.all_reduce(synchronous)
+        return [future.value()[0][0], asynchronous[0], synchronous[0]]
+
+    first = call(4_000_000)  # so long that the callback is known before the next one begins
+    nested = call(100_000).then(call_and_wait)
+    last = call(50_000)
+    sums = [*nested.wait(), first.wait()[0][0], last.wait()[0][0]]
+    assert sums == [ranks * (ranks - 1) / 2] * 5, sums
+
+
 def check_batch_of_neighbors(rank: int, ranks: int) -> None:
     mine, theirs = torch.full((100_000,), float(rank)), torch.empty(100_000)
     operations = [
@@ -138,6 +180,8 @@ def main() -> None:
     # Sums and means of three sizes, a transposed matrix, five tensors at once.
     with expect_own_all_reduces(2 * 3 + 1 + 5):
         check_sums(rank, ranks)
+    with expect_own_all_reduces(5):
+        check_calls_in_callbacks(rank, ranks)
     check_batch_of_neighbors(rank, ranks)
     ours = trainings(rank, ranks)
     floats = torch.ones(4_000_000)
