@@ -30,6 +30,7 @@ import datetime
 import os
 import queue
 import threading
+import weakref
 from typing import Callable, Deque, List, Optional, Sequence
 
 import torch
@@ -125,7 +126,8 @@ class _CallThread:
     def end(self) -> None:
         """Waits until all calls have been carried out."""
         self._calls.put(None)
-        self._thread.join()
+        if not self._is_current():
+            self._thread.join()
         atexit.unregister(self._leave)
 
     def _is_current(self) -> bool:
@@ -139,6 +141,8 @@ class _CallThread:
     def _run(self) -> None:
         for call, arguments, done in iter(self._calls.get, None):
             _carry_out(call, arguments, done)
+            # Else they would stay until the next call comes, and with them a tensor and the group.
+            del call, arguments, done
             with self._lock:
                 self._under_way -= 1
 
@@ -233,6 +237,9 @@ class PoseidonProcessGroup(dist.ProcessGroup):
             allow=options.allow,
             watch=self._thread.check,
         )
+        # PyTorch 2.1 destroys a group without a shutdown. At the program's end the thread leaves its calls instead.
+        self._end = weakref.finalize(self, _end, self._thread, self._communicator)
+        self._end.atexit = False
         self._kept: Deque[_AllReduceWork] = collections.deque(maxlen=_KEPT_WORKS)
         ended = torch.futures.Future()
         ended.set_result([])
@@ -261,8 +268,7 @@ class PoseidonProcessGroup(dist.ProcessGroup):
 
     def shutdown(self) -> None:
         """After the last call."""
-        self._thread.end()
-        self._communicator.close()
+        self._end()
 
     def _get_backend(self, device: torch.device):
         """Asked by torch.distributed, as by batch_isend_irecv, for what a backend can do."""
@@ -280,6 +286,11 @@ class PoseidonProcessGroup(dist.ProcessGroup):
     def getGroupName(self) -> str:  # pylint: disable=invalid-name
         """What setGroupName was given."""
         return self._name
+
+
+def _end(thread: _CallThread, communicator: Communicator) -> None:
+    thread.end()
+    communicator.close()
 
 
 def _is_mean(options: Optional[dist.AllreduceOptions]) -> Optional[bool]:

@@ -47,6 +47,12 @@ class C10d(unittest.TestCase):
                 self.assertEqual(processes.processes[0].wait(PATIENCE), 1, processes.output(0))
                 self.assertRegex(processes.output(0), r"PeerLost: rank 1 \(.*\)")
 
+    def test_a_group_that_is_destroyed_ends(self):
+        with Ranks("c10d_groups.py", 2) as processes:
+            # Far from the group's timeout, which is half an hour.
+            self.assertEqual(processes.processes[0].wait(PATIENCE), 0, processes.output(0))
+            self.assertRegex(processes.output(0), r"missed after .* s: rank 1 \(.*\)")
+
     def test_a_key_keeps_others_out(self):
         with tempfile.TemporaryDirectory() as folder:
             program = _library.find_program("poseidon")
