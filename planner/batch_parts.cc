@@ -39,7 +39,7 @@ std::vector<int64_t> DivideBatch(int64_t samples, const std::vector<double>& spe
   return parts;
 }
 
-void SetFirstParts(const Job& job, int64_t batch, Plan& plan) {
+void SetFirstParts(const Job& job, const ModelSpec& model, Plan& plan) {
   const Training& training = job.training();
   if (training.batch() != Training::BALANCED) return;
   for (const int32_t part : training.part()) plan.add_parts(part);
@@ -48,6 +48,7 @@ void SetFirstParts(const Job& job, int64_t batch, Plan& plan) {
   for (const Deviation& deviation : job.cluster().deviation()) {
     speeds.at(deviation.worker()) = 1 / deviation.compute_factor();
   }
+  const int64_t batch = model.batch() / std::max<int64_t>(1, model.passes());
   const std::vector<int64_t> parts = DivideBatch(plan.workers() * batch, speeds);
   plan.mutable_parts()->Assign(parts.begin(), parts.end());
 }

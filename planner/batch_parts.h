@@ -20,8 +20,8 @@ namespace poseidon {
 std::vector<int64_t> DivideBatch(int64_t samples, const std::vector<double>& speeds);
 
 // Gives a plan of a job with a balanced batch its first parts: those of the config, or of
-// workers * `batch` samples by how fast the cluster says that the workers are. Nothing for other
-// jobs.
-void SetFirstParts(const Job& job, int64_t batch, Plan& plan);
+// what all workers have of the model's batch in a pass by how fast the cluster says that the
+// workers are. Nothing for other jobs.
+void SetFirstParts(const Job& job, const ModelSpec& model, Plan& plan);
 
 }  // namespace poseidon

@@ -150,7 +150,7 @@ Plan PlanJob(const InformationBook& all, const Job& job, const JobPlanTrial& tri
     plan.set_window_bytes(WindowBytes(maker.cluster()));
   }
   CheckServersUpdate(book.model().update_rule(), job, plan);
-  SetFirstParts(job, book.model().batch(), plan);
+  SetFirstParts(job, book.model(), plan);
   return plan;
 }
 

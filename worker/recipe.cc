@@ -95,6 +95,7 @@ void ApplyRecipe(const Job& job, const caffe::SolverParameter& solver, ModelSpec
   if (recipe.momentum_correction()) CorrectMomentum(rule);
   rule.set_deferred(Clips(solver) || recipe.has_lars());
   model.set_batch(model.batch() * passes.most());
+  if (passes.most() > 1) model.set_passes(passes.most());
   for (LayerSpec& layer : *model.mutable_layers()) {
     if (!layer.has_inner_product()) continue;
     layer.mutable_inner_product()->set_rows(layer.inner_product().rows() * passes.most());

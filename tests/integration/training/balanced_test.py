@@ -134,6 +134,12 @@ class BalancedTest(lenet.LenetTest):
     def test_a_worker_that_becomes_slow_has_a_smaller_part_as_long_as_it_is(self):
         self.check_slow_worker("BYTES")
 
+    def test_an_iteration_of_several_passes_has_as_many_batches(self):
+        with open(self.path("solver.prototxt"), "a", encoding="utf-8") as solver:
+            solver.write("iter_size: 3\n")
+        summary = self.train("", workers=2, batch=8, iterations=4, training="batch: BALANCED")
+        self.assertEqual([worker["images"] for worker in summary["workers"]], [8 * 3 * 4] * 2)
+
     @cluster.slow
     def test_other_policies(self):
         for policy in ("ALL_RING", "TIME"):

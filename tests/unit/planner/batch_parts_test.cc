@@ -57,23 +57,39 @@ TEST(BatchPartsTest, PartsAreWholeSamplesOfTheBatchWithinOneOfTheirShare) {
 TEST(BatchPartsTest, APlanBeginsWithTheConfigsPartsOrPartsBySpeed) {
   Plan plan;
   plan.set_workers(3);
+  ModelSpec model;
+  model.set_batch(8);
   Job job;
-  SetFirstParts(job, 8, plan);
+  SetFirstParts(job, model, plan);
   EXPECT_THAT(plan.parts(), ElementsAre());
   Training& training = *job.mutable_training();
   training.set_batch(Training::BALANCED);
-  SetFirstParts(job, 8, plan);
+  SetFirstParts(job, model, plan);
   EXPECT_THAT(plan.parts(), ElementsAre(8, 8, 8));
   plan.clear_parts();
   Deviation& deviation = *job.mutable_cluster()->add_deviation();
   deviation.set_worker(1);
   deviation.set_compute_factor(2);
-  SetFirstParts(job, 10, plan);
+  model.set_batch(10);
+  SetFirstParts(job, model, plan);
   EXPECT_THAT(plan.parts(), ElementsAre(12, 6, 12));
   plan.clear_parts();
   for (const int part : {3, 20, 1}) training.add_part(part);
-  SetFirstParts(job, 8, plan);
+  SetFirstParts(job, model, plan);
   EXPECT_THAT(plan.parts(), ElementsAre(3, 20, 1));
+}
+
+// Those that the planner counts for an iteration are more.
+TEST(BatchPartsTest, PartsAreOfAPass) {
+  Plan plan;
+  plan.set_workers(2);
+  Job job;
+  job.mutable_training()->set_batch(Training::BALANCED);
+  ModelSpec model;
+  model.set_batch(24);
+  model.set_passes(3);
+  SetFirstParts(job, model, plan);
+  EXPECT_THAT(plan.parts(), ElementsAre(8, 8));
 }
 
 }  // namespace

@@ -119,6 +119,7 @@ TEST(RecipeTest, MakesRoomForTheFactorsOfAllPasses) {
   ApplyRecipe(JobOf("batch_growth { iteration: 10 factor: 3 }"), caffe::SolverParameter(), model);
   EXPECT_EQ(model.layers(0).inner_product().rows(), 24);
   EXPECT_EQ(model.batch(), 24);
+  EXPECT_EQ(model.passes(), 3);
 }
 
 TEST(RecipeTest, OffItChangesNothing) {
