@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "core/error.h"
+#include "core/message_limit.h"
 #include "core/parameter_hash.h"
 #include "core/steady_now.h"
 #include "proto/plan_members.h"
@@ -15,6 +16,35 @@
 #include "worker/loss_check.h"
 
 namespace poseidon {
+namespace {
+
+size_t UntrainedFloats(const NetValues& values) {
+  size_t floats = 0;
+  for (const auto& layer : values) {
+    for (const std::vector<float>& blob : layer) floats += blob.size();
+  }
+  return floats;
+}
+
+void AppendUntrained(const NetValues& values, std::vector<float>& floats) {
+  for (const auto& layer : values) {
+    for (const std::vector<float>& blob : layer) {
+      floats.insert(floats.end(), blob.begin(), blob.end());
+    }
+  }
+}
+
+// As AppendUntrained has put them; the blobs keep their sizes.
+void AssignUntrained(std::span<const float> floats, NetValues& values) {
+  for (auto& layer : values) {
+    for (std::vector<float>& blob : layer) {
+      std::ranges::copy(floats.first(blob.size()), blob.begin());
+      floats = floats.subspan(blob.size());
+    }
+  }
+}
+
+}  // namespace
 
 Trainer::Trainer(WorkerNet& net, WorkerSession& session, const ModelSpec& model,
                  const TrainerOptions& options)
@@ -74,8 +104,8 @@ bool Trainer::HasParametersBesideModel() const {
 }
 
 void Trainer::CheckSameStart() const {
-  // Who takes a lost worker's place begins where the others are, and what is not trained is the
-  // same in all snapshots.
+  // Who takes a lost worker's place begins where the others are, and gets from them also what is
+  // not trained.
   if (!session_.plan().holders().empty()) return;
   const int64_t own = options_.from ? options_.from->state.iteration : 0;
   if (own == first_iteration_) return;
@@ -149,18 +179,36 @@ void Trainer::CountImages() {
   counted_passes_ = passes;
 }
 
-void Trainer::ExchangeStatistics() {
+void Trainer::ExchangeValuesBesideModel() {
+  const bool sends = session_.sends_statistics();
+  if (!sends && !session_.awaits_statistics()) return;
   KeptStatistics& statistics = net_.statistics();
-  if (statistics.floats() == 0) return;
-  if (session_.sends_statistics()) session_.SendStatistics(statistics.Copy());
-  if (session_.awaits_statistics()) {
-    statistics.Set(session_.AwaitStatistics(statistics.floats()));
-    LOG(INFO) << "has another worker's statistics, of " << statistics.floats() << " numbers";
+  const size_t kept = statistics.floats();
+  NetValues untrained = net_.engine().UntrainedValues();
+  size_t floats = kept + UntrainedFloats(untrained);
+  // More than a message takes stays what every worker reads for itself.
+  if (floats * sizeof(float) > size_t{kMostBodyBytes}) {
+    untrained.clear();
+    floats = kept;
   }
+  if (floats == 0) return;
+  if (sends) {
+    std::vector<float> values = statistics.Copy();
+    AppendUntrained(untrained, values);
+    return session_.SendStatistics(values);
+  }
+  const std::vector<float> values = session_.AwaitStatistics(floats);
+  statistics.Set(std::span(values).first(kept));
+  if (kept > 0) LOG(INFO) << "has another worker's statistics, of " << kept << " numbers";
+  if (floats == kept) return;
+  AssignUntrained(std::span(values).subspan(kept), untrained);
+  net_.SetValues(untrained);
+  LOG(INFO) << "has another worker's values of what is not trained, " << floats - kept
+            << " numbers";
 }
 
 wire::WorkerReport Trainer::TrainToEnd() {
-  ExchangeStatistics();
+  ExchangeValuesBesideModel();
   while (session_.iteration() < options_.max_iter && !session_.stops()) RunIteration();
   wire::WorkerReport report = Report();
   session_.Finish(report);

@@ -61,8 +61,8 @@ class Trainer {
   // After the last iteration.
   wire::WorkerReport Report();
   void GoBack();
-  // Whoever has taken a lost one's place gets another worker's statistics.
-  void ExchangeStatistics();
+  // Whoever has taken a lost one's place gets from another worker what the model lacks.
+  void ExchangeValuesBesideModel();
   // The plan has changed.
   void TakePlan();
   // Who reads which data, where that has changed since the job began.

@@ -40,9 +40,10 @@ class WorkerNet {
   // Samples of a pass on all replicas.
   virtual int64_t batch() const = 0;
 
-  // Before WorkerSession::Begin. On all replicas:
+  // On all replicas; those of the session's memory before WorkerSession::Begin.
   virtual void SetValues(const NetValues& values) = 0;
-  // Brings the first replica's parameters to the session's memory, from where all get them.
+  // Before WorkerSession::Begin. Brings the first replica's parameters to the session's memory,
+  // from where all get them.
   virtual void PublishValues() = 0;
 
   // The number of workers has changed: the next batches are this share's.

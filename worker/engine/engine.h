@@ -69,7 +69,10 @@ class Engine {
   // (statistics, lr_mult 0). Null and nothing where the engine has no net.
   virtual const NetDescription* net() const { return nullptr; }
   virtual NetValues Values() const { return {}; }
-  // All bound parameters and the engine's own.
+  // Those of layers that the model lacks and training leaves as they are (lr_mult 0); the others'
+  // blobs are empty.
+  virtual NetValues UntrainedValues() const { return {}; }
+  // Of all bound parameters and the engine's own; an empty blob's stay as they are.
   virtual void SetValues(const NetValues& /*values*/) {}
   // What training changes and the model lacks, in memory of the engine's own, which stays where it
   // is, on a device if the engine computes on one: the statistics of its BatchNorm layers. Nothing

@@ -98,6 +98,7 @@ class TorchEngine : public Engine {
 
   const NetDescription* net() const override { return &train_->description(); }
   NetValues Values() const override;
+  NetValues UntrainedValues() const override;
   void SetValues(const NetValues& values) override;
   std::vector<std::span<float>> Statistics() const override;
   void ReadTestLayers(const std::string& caffemodel) override;
@@ -116,6 +117,8 @@ class TorchEngine : public Engine {
   TestResult Test() override;
 
  private:
+  bool KeepsStatistics(int step) const;
+  std::vector<std::vector<float>> ValuesOf(int step) const;
   // Makes the train net anew for a part of the batch of all workers.
   void TakePart(int64_t part, const std::vector<int64_t>& parts);
   void MakeTestNets(const TorchEngineOptions& options);
@@ -262,19 +265,32 @@ void TorchEngine::TakePart(int64_t part, const std::vector<int64_t>& parts) {
   train_->SetPauses(pauses_);
 }
 
+std::vector<std::vector<float>> TorchEngine::ValuesOf(int step) const {
+  const std::vector<float> on_host = CopyToHost(values_[step], device_);
+  std::span<const float> rest = on_host;
+  std::vector<std::vector<float>> blobs;
+  for (const ParameterDescription& parameter : train_->description().layers[step].parameters) {
+    blobs.emplace_back();
+    if (parameter.owner) continue;
+    const std::span<const float> blob = rest.first(Count(parameter.shape));
+    blobs.back().assign(blob.begin(), blob.end());
+    rest = rest.subspan(blob.size());
+  }
+  return blobs;
+}
+
 NetValues TorchEngine::Values() const {
   NetValues values;
+  for (int step = 0; step < steps(); ++step) values.push_back(ValuesOf(step));
+  return values;
+}
+
+NetValues TorchEngine::UntrainedValues() const {
+  NetValues values;
   for (int step = 0; step < steps(); ++step) {
-    const std::vector<float> on_host = CopyToHost(values_[step], device_);
-    std::span<const float> rest = on_host;
-    std::vector<std::vector<float>>& blobs = values.emplace_back();
-    for (const ParameterDescription& parameter : train_->description().layers[step].parameters) {
-      blobs.emplace_back();
-      if (parameter.owner) continue;
-      const std::span<const float> blob = rest.first(Count(parameter.shape));
-      blobs.back().assign(blob.begin(), blob.end());
-      rest = rest.subspan(blob.size());
-    }
+    const bool stays = !layer_of_step_[step] && !KeepsStatistics(step);
+    values.push_back(stays ? ValuesOf(step) : std::vector<std::vector<float>>());
+    values.back().resize(train_->description().layers[step].parameters.size());
   }
   return values;
 }
@@ -286,18 +302,24 @@ void TorchEngine::SetValues(const NetValues& values) {
     for (size_t b = 0; b < layer.parameters.size(); ++b) {
       if (layer.parameters[b].owner) continue;
       const std::vector<float>& blob = values.at(step).at(b);
-      CHECK_EQ(static_cast<int64_t>(blob.size()), Count(layer.parameters[b].shape));
-      CopyFromHost(blob, rest.first(blob.size()), device_);
-      rest = rest.subspan(blob.size());
+      const auto floats = static_cast<size_t>(Count(layer.parameters[b].shape));
+      if (!blob.empty()) {
+        CHECK_EQ(blob.size(), floats);
+        CopyFromHost(blob, rest.first(floats), device_);
+      }
+      rest = rest.subspan(floats);
     }
   }
+}
+
+bool TorchEngine::KeepsStatistics(int step) const {
+  return train_->description().layers[step].type() == "BatchNorm";
 }
 
 std::vector<std::span<float>> TorchEngine::Statistics() const {
   std::vector<std::span<float>> statistics;
   for (int step = 0; step < steps(); ++step) {
-    const bool keeps = train_->description().layers[step].type() == "BatchNorm";
-    if (keeps && !values_[step].empty()) statistics.push_back(values_[step]);
+    if (KeepsStatistics(step) && !values_[step].empty()) statistics.push_back(values_[step]);
   }
   return statistics;
 }

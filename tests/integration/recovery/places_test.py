@@ -274,6 +274,49 @@ class StatisticsTest(RecoveryTest):
         self.assertAlmostEqual(summary["test_loss"], reference["test_loss"], delta=0.1)
 
 
+class FrozenTest(RecoveryTest):
+    """What is not trained comes to whoever takes a lost one's place, which lacks the snapshot of the start."""
+
+    iterations = 80
+    BEGUN = 10  # iterations
+
+    def setUp(self):
+        super().setUp()
+        with open(self.path("solver.prototxt"), "a", encoding="utf-8") as solver:
+            solver.write(f'snapshot_prefix: "{self.path("begun")}"\n')
+        with open(self.path("net.prototxt"), encoding="utf-8") as file:
+            head, ip1, tail = file.read().partition('name: "ip1"')
+        for rate in (1, 2):
+            tail = tail.replace(f"lr_mult: {rate}", "lr_mult: 0", 1)
+        self.write("net.prototxt", head + ip1 + tail)
+        # Of another seed, so that the snapshot's values are not those that a worker begins with.
+        text = super().config().replace("seed: 3", "seed: 4")
+        self.run_job(text.replace(f"iterations: {self.iterations}", f"iterations: {self.BEGUN}"))
+
+    def config(self, policy="BYTES", **options):
+        snapshot = self.path(f"begun_iter_{self.BEGUN}.solverstate")
+        return (
+            super()
+            .config(policy, **options)
+            .replace("training {", f'training {{ snapshot: "{snapshot}"')
+        )
+
+    def test_without_the_snapshot(self):
+        reference = self.reference("BYTES")
+        run = self.start_run(self.config())
+        run.await_output(tested_at(TEST_INTERVAL))
+        for path in glob.glob(self.path(f"begun_iter_{self.BEGUN}.*")):
+            os.rename(path, path + ".moved")
+        self.kill("worker-1")
+        self.assertEqual(run.wait(), cluster.SUCCESS, run.output())
+        self.assertEqual(
+            self.assert_same_parameters(self.read_json("out/summary.json"), WORKERS),
+            self.assert_same_parameters(reference, WORKERS),
+        )
+        with open(self.path("out/logs/worker-1.restart-1.log"), encoding="utf-8") as log:
+            self.assertRegex(log.read(), r"another worker's values of what is not trained, \d+")
+
+
 class AnotherNetTest(RecoveryTest):
     """Somebody has changed the net's file since the others read it."""
 

@@ -332,6 +332,34 @@ TEST_F(TorchEngineTest, GradientsOfANetWithBranches) {
   EXPECT_EQ(gradients[3], Floats(gradients[3].size())) << "layer \"nowhere\"";
 }
 
+// As who takes a lost worker's place gets them; statistics are other ones at each worker.
+TEST_F(TorchEngineTest, UntrainedValuesAreThoseOfLayersThatStay) {
+  WriteDigits("train", 40, 10, 1);
+  const std::string net = R"(
+    layer { name: 'norm' type: 'BatchNorm' bottom: 'data' top: 'norm' }
+    layer { name: 'fixed' type: 'InnerProduct' bottom: 'norm' top: 'fixed' param { lr_mult: 0 }
+            param { lr_mult: 0 }
+            inner_product_param { num_output: 3 weight_filler { type: 'xavier' } } }
+    layer { name: 'ip' type: 'InnerProduct' bottom: 'fixed' top: 'ip'
+            inner_product_param { num_output: 10 weight_filler { type: 'xavier' } } }
+    layer { name: 'loss' type: 'SoftmaxWithLoss' bottom: 'ip' bottom: 'label' top: 'loss' })";
+  TorchEngineOptions options = Options(net, 8);
+  options.seed = 1;
+  Trainee first(options);
+  options.seed = 2;
+  Trainee other(options);
+  std::vector<size_t> sizes;
+  for (const auto& layer : first.engine().UntrainedValues()) {
+    for (const Floats& blob : layer) sizes.push_back(blob.size());
+  }
+  EXPECT_THAT(sizes, ::testing::ElementsAre(0, 0, 0, 300, 3, 0, 0));
+  EXPECT_NE(other.engine().UntrainedValues(), first.engine().UntrainedValues());
+  const std::vector<Floats> trained = other.parameters;
+  other.engine().SetValues(first.engine().UntrainedValues());
+  EXPECT_EQ(other.engine().UntrainedValues(), first.engine().UntrainedValues());
+  EXPECT_EQ(other.parameters, trained) << "what others have no values for stays";
+}
+
 TEST_F(TorchEngineTest, TestAveragesOverBatchesFromTheFirstRecordOn) {
   WriteDigits("train", 30, 10, 1);
   Trainee pieces(Options(kClassifier, 5, 6, 5));
