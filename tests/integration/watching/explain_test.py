@@ -86,7 +86,7 @@ class DaemonsTest(RepeatedTest):
     def test_slow_worker(self):
         for _ in self.each_time():
             daemons = self.start_training(endless(), NODES)
-            with frozen_thread(self, daemons["worker-2"], "poseidon_worker"):
+            with frozen_thread(self, daemons["worker-2"].pid, "poseidon_worker"):
                 self.end_of(daemons, "worker-2")
             self.assertEqual(daemons["worker-2"].wait(), cluster.DEADLINE_EXCEEDED)
             self.assert_explained("slow worker", "worker-2")

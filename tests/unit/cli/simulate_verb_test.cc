@@ -238,7 +238,7 @@ class SimulateFailuresTest : public SimulateVerbTest {
 
 TEST_F(SimulateFailuresTest, ANetworkThatIsTooSlowForTheJobsDeadlinesIsNamed) {
   const std::string said =
-      Output({"--failures=720h:1min", "--losses=1", "--policy=ALL_PS", "--bandwidth=1Kbps"});
+      Output({"--failures=720h:1min", "--losses=1", "--policy=ALL_PS", "--bandwidth=110Kbps"});
   EXPECT_THAT(said, testing::StartsWith("refused: the simulated job has lost "));
   EXPECT_THAT(said, testing::HasSubstr("(communication.stall_deadline_seconds)"));
 }
