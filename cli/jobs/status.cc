@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cli/input/flags.h"
+#include "cli/output/experiment_progress.h"
 #include "cli/output/status_text.h"
 #include "cli/planning/plan.h"
 #include "core/atomic_file.h"
@@ -115,7 +116,10 @@ Json AskAgain(const std::function<Json()>& source) {
       return source();
     } catch (const Error& error) {
       if (SteadyNow() >= give_up) throw;
-      if (!told) std::cerr << error.what() << "\nasking again for at most 30 s" << std::endl;
+      if (!told) {
+        std::cerr << error.what() << "\nasking again for at most " << RoughTime(kMostAway)
+                  << std::endl;
+      }
     }
     std::this_thread::sleep_for(kWatchInterval);
   }
