@@ -19,8 +19,6 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-// Far above what anybody waits for, and far below what an int holds.
-constexpr double kMostIterations = 1e6;
 // Points of a sweep: what takes seconds to make, and some hundred megabytes.
 constexpr int kMostPoints = 100000;
 constexpr double kMostBatch = std::numeric_limits<int32_t>::max();
@@ -90,6 +88,7 @@ class SubjectChecker {
       }
       if (net.has_iterations()) {
         fields_.CheckAtLeast(field + ".iterations", static_cast<double>(net.iterations()), 1);
+        fields_.CheckAtMost(field + ".iterations", net.iterations(), kMostIterations);
         if (!net.train()) fields_.Fail(field + ".iterations", "iterations are of a net to train");
       }
       if (net.has_images_per_second()) {

@@ -111,7 +111,7 @@ PointResult Read(const Json& summary, const ExperimentPoint& point, int warm_up)
   const SteadyTimes times = MiddleHalf(durations, exposed, warm_up);
   result.iteration = times.iteration;
   result.busy = std::max(0.0, 1 - times.exposed / times.iteration);
-  AddBytes(summary, point.job, static_cast<double>(durations.size()), result);
+  AddBytes(summary, point.job, summary.at("iterations").get<double>(), result);
   result.predicted = summary.value("predicted_iteration_ms", 0.0) / kMillisecondsPerSecond;
   result.schemes = SchemeSummary(SchemesOf(summary));
   if (point.job.training().engine() == Training::REPLAY) {

@@ -29,6 +29,7 @@
 #include "core/process/program_directory.h"
 #include "core/program.h"
 #include "core/steady_now.h"
+#include "experiments/experiment_check.h"
 #include "experiments/experiment_file.h"
 #include "experiments/experiment_points.h"
 #include "experiments/experiment_results.h"
@@ -85,7 +86,13 @@ ExperimentModel LoadNet(const ExperimentFile& file, const Net& net) {
   if (net.train()) {
     Training& training = loaded.training.emplace();
     training.set_solver(fs::absolute(source.solver).string());
-    loaded.solver = TextOf(LoadSolver(source.solver));
+    const Solver solver = LoadSolver(source.solver);
+    if (!net.has_iterations() && solver.parameter.max_iter() > kMostIterations) {
+      throw ConfigError(source.solver + ": max_iter is " +
+                        std::to_string(solver.parameter.max_iter()) + "; write the net's own " +
+                        "iterations, at most " + std::to_string(kMostIterations));
+    }
+    loaded.solver = TextOf(solver);
     if (net.has_iterations()) training.set_iterations(net.iterations());
     if (net.has_batch()) training.set_batch_per_worker(static_cast<int>(net.batch()));
   }

@@ -19,8 +19,21 @@ double NumberAt(const Json& list, size_t index) {
   return index < list.size() && list[index].is_number() ? list[index].get<double>() : kUnknownValue;
 }
 
+// So large that 2^30 values of so many iterations each can be counted.
+constexpr int64_t kMostStride = int64_t{1} << 30;
+
+// Iterations that a value of the summary's lists is the mean of; the last one's may be fewer.
+int64_t StrideOf(const Json& summary) {
+  const auto stride = summary.value("stride", int64_t{1});
+  if (stride < 1 || stride > kMostStride) {
+    throw DataError("the summary's stride " + std::to_string(stride) + " is not from 1 to " +
+                    std::to_string(kMostStride));
+  }
+  return stride;
+}
+
 // The first iteration has the number 0, whatever the training began with, as in the summary.
-History HistoryOf(const Json& summary, int64_t images_per_iteration) {
+Json HistoryOf(const Json& summary, int64_t images_per_iteration) {
   History history;
   for (size_t i = 0; i < summary.at("loss").size(); ++i) {
     wire::IterationRecord iteration;
@@ -31,7 +44,12 @@ History HistoryOf(const Json& summary, int64_t images_per_iteration) {
     iteration.set_images(images_per_iteration);
     history.Add(iteration);
   }
-  return history;
+  Json json = HistoryJson(history);
+  const int64_t stride = StrideOf(summary);
+  const auto iterations = summary.at("iterations").get<int64_t>();
+  for (Json& end : json["iteration"]) end = std::min(stride * end.get<int64_t>(), iterations);
+  json["stride"] = stride * history.stride();
+  return json;
 }
 
 // What the worker was slow in at the end; null if it was not.
@@ -115,10 +133,17 @@ int64_t ImagesPerIteration(const Json& summary) {
   return images / std::max<int64_t>(summary.at("iterations").get<int64_t>(), 1);
 }
 
-double Sum(const Json& list) {
+// Of the list's values, of all iterations that tell one.
+double Sum(const Json& summary, const char* key) {
+  const Json& list = summary.at(key);
+  const int64_t stride = StrideOf(summary);
+  int64_t left = summary.at("iterations").get<int64_t>();
   double sum = 0;
-  for (size_t i = 0; i < list.size(); ++i) {
-    if (const double value = NumberAt(list, i); !std::isnan(value)) sum += value;
+  for (size_t i = 0; i < list.size() && left > 0; ++i) {
+    const int64_t iterations = std::min(stride, left);
+    left -= iterations;
+    const double mean = NumberAt(list, i);
+    if (!std::isnan(mean)) sum += mean * static_cast<double>(iterations);
   }
   return sum;
 }
@@ -136,21 +161,21 @@ Json Convert(const Json& summary) {
   json["job"] = summary.at("job");
   json["phase"] = "ended";
   json["waiting_for"] = "";
-  json["elapsed_seconds"] = Sum(summary.at("duration_ms")) / 1000;
+  json["elapsed_seconds"] = Sum(summary, "duration_ms") / 1000;
   json["seconds_since_progress"] = nullptr;
   json["iteration"] = iterations;
   json["iterations"] = summary.at("exit_code") == 0 ? Json(iterations) : Json();
   json["loss"] = NumberAt(summary.at("loss"), summary.at("loss").size() - 1);
   json["images"] = ImagesPerIteration(summary) * iterations;
   json["images_per_second"] = summary.at("images_per_second");
-  json["iteration_ms"] = Sum(summary.at("duration_ms")) / count;
-  json["exposed_ms"] = Sum(summary.at("exposed_ms")) / count;
+  json["iteration_ms"] = Sum(summary, "duration_ms") / count;
+  json["exposed_ms"] = Sum(summary, "exposed_ms") / count;
   json["predicted_iteration_ms"] = summary.value("predicted_iteration_ms", Json());
   json["test"] = TestOf(summary);
   json["nodes"] = NodesOf(summary);
   json["buckets"] = BucketsOf(summary);
   json["timeline"] = nullptr;
-  json["history"] = HistoryJson(HistoryOf(summary, ImagesPerIteration(summary)));
+  json["history"] = HistoryOf(summary, ImagesPerIteration(summary));
   json["recovery_count"] = std::ranges::count_if(summary.at("recoveries"), IsAfterALoss);
   json["recoveries"] = summary.at("recoveries");
   json["notices"] = Json::array();

@@ -48,6 +48,8 @@ std::string WhoChanged(const wire::Recovered& recovered) {
 
 }  // namespace
 
+double JobReport::Iteration::MeanLoss() const { return losses > 0 ? loss / losses : kUnknownValue; }
+
 void JobReport::Restore(const wire::JournalRecord& record) {
   using Record = wire::JournalRecord;
   switch (record.record_case()) {
@@ -136,14 +138,15 @@ std::optional<std::string> JobReport::OnProgress(const wire::Progress& progress,
   if (static_cast<int>(iteration.reports.size()) < workers_) return std::nullopt;
 
   Record(progress.iteration(), iteration);
+  const double loss = iteration.MeanLoss();
   open_.erase(progress.iteration());
-  if (progress.iteration() + 1 < *first_iteration_ + static_cast<int64_t>(loss_.size())) {
+  if (progress.iteration() + 1 < *first_iteration_ + loss_.size()) {
     return std::nullopt;  // it has been told late
   }
   if (!last_line_) last_line_ = now;  // the first interval starts with the first iteration's end
   const bool last = progress.iteration() + 1 == progress.total_iterations();
   if (!last && (now - *last_line_ < kLineInterval)) return std::nullopt;
-  std::string line = ProgressLine(progress, ToSeconds(now - *last_line_));
+  std::string line = ProgressLine(progress, loss, ToSeconds(now - *last_line_));
   last_line_ = now;
   since_line_ = {};
   return line;
@@ -163,33 +166,30 @@ std::string JobReport::OnRecovered(const wire::Recovered& recovered) {
 
 void JobReport::CutFrom(int64_t number) {
   const int64_t kept = std::max<int64_t>(0, number - first_iteration_.value_or(number));
-  for (std::vector<double>* values : {&loss_, &duration_ms_, &exposed_ms_}) {
-    if (kept < static_cast<int64_t>(values->size())) values->resize(kept);
-  }
+  if (kept < static_cast<int64_t>(recorded_.size())) recorded_.resize(kept);
+  for (IterationMeans* means : {&loss_, &duration_ms_, &exposed_ms_}) means->CutFrom(kept);
 }
 
 bool JobReport::IsPlausible(int64_t number) const {
   const int64_t first = first_iteration_.value_or(number);
-  return number >= first && number - first <= static_cast<int64_t>(loss_.size()) + kMostAhead;
+  return number >= first && number - first <= loss_.size() + kMostAhead;
 }
 
 bool JobReport::IsRecorded(int64_t number) const {
   if (!first_iteration_ || number < *first_iteration_) return false;
   const int64_t index = number - *first_iteration_;
-  return index < static_cast<int64_t>(loss_.size()) && !std::isnan(duration_ms_[index]);
+  return index < static_cast<int64_t>(recorded_.size()) && recorded_[index];
 }
 
 void JobReport::Add(const wire::IterationRecord& iteration) {
   if (!first_iteration_) first_iteration_ = iteration.number();
-  if (iteration.number() < *first_iteration_) return;
-  const auto index = static_cast<size_t>(iteration.number() - *first_iteration_);
-  const auto set = [index](std::vector<double>& values, double value) {
-    if (values.size() <= index) values.resize(index + 1, kUnknownValue);
-    values[index] = value;
-  };
-  set(loss_, iteration.loss());
-  set(duration_ms_, iteration.duration_ms());
-  set(exposed_ms_, iteration.exposed_ms());
+  if (iteration.number() < *first_iteration_ || IsRecorded(iteration.number())) return;
+  const int64_t index = iteration.number() - *first_iteration_;
+  if (index >= static_cast<int64_t>(recorded_.size())) recorded_.resize(index + 1);
+  recorded_[index] = true;
+  loss_.Add(index, iteration.loss());
+  duration_ms_.Add(index, iteration.duration_ms());
+  exposed_ms_.Add(index, iteration.exposed_ms());
 }
 
 void JobReport::RecordOpen(int64_t end) {
@@ -205,7 +205,7 @@ void JobReport::Record(int64_t number, const Iteration& done) {
   wire::IterationRecord& record = *told.mutable_iteration();
   record.set_number(number);
   // What is nobody's is not a number, as for iterations that nobody has told of.
-  record.set_loss(done.losses > 0 ? done.loss / done.losses : kUnknownValue);
+  record.set_loss(done.MeanLoss());
   record.set_duration_ms(1000 * done.seconds / reports);
   record.set_exposed_ms(1000 * done.exposed / reports);
   record.set_images(done.images);
@@ -216,14 +216,15 @@ void JobReport::Record(int64_t number, const Iteration& done) {
   since_line_.exposed += done.exposed;
 }
 
-std::string JobReport::ProgressLine(const wire::Progress& progress, double seconds) const {
+std::string JobReport::ProgressLine(const wire::Progress& progress, double loss,
+                                    double seconds) const {
   const double exposed =
       since_line_.exchange > 0 ? 100 * since_line_.exposed / since_line_.exchange : 0;
   std::string line = Format("iteration %lld", static_cast<long long>(progress.iteration()) + 1);
   if (progress.total_iterations() > 0) {
     line += Format("/%lld", static_cast<long long>(progress.total_iterations()));
   }
-  if (!std::isnan(loss_.back())) line += Format("  loss %.4f", loss_.back());
+  if (!std::isnan(loss)) line += Format("  loss %.4f", loss);
   if (seconds > 0)
     line += Format("  %.0f images/s", static_cast<double>(since_line_.images) / seconds);
   return line + Format("  communication not hidden %.0f%%", exposed);
@@ -266,7 +267,7 @@ std::string JobReport::PlanTable() const {
 int64_t JobReport::Iterations() const {
   int64_t most = 0;  // a process that took a lost one's place has done fewer
   for (const auto& [rank, report] : finished_) most = std::max(most, report.iterations());
-  return recoveries_.empty() ? most : std::max(most, static_cast<int64_t>(loss_.size()));
+  return recoveries_.empty() ? most : std::max(most, loss_.size());
 }
 
 double JobReport::ImagesPerSecond() const {
@@ -322,10 +323,8 @@ double JobReport::IterationMilliseconds() const {
 
 std::optional<double> JobReport::MillisecondsSinceSwitch() const {
   const int64_t skipped = plan_.plan().start_iteration() - first_iteration_.value_or(0) + 1;
-  if (plan_.plan().number() == 0 || skipped >= static_cast<int64_t>(duration_ms_.size())) {
-    return std::nullopt;
-  }
-  std::vector<double> since(duration_ms_.begin() + skipped, duration_ms_.end());
+  if (plan_.plan().number() == 0) return std::nullopt;
+  std::vector<double> since = duration_ms_.Means(skipped);
   std::erase_if(since, [](double milliseconds) { return std::isnan(milliseconds); });
   if (since.empty()) return std::nullopt;
   // Not the mean: some iterations wait for worker 0's test phase.
@@ -380,9 +379,10 @@ std::string JobReport::Json(const std::string& job_name, const wire::End& end) c
     json["predicted_iteration_ms"] = ExpectedIterationMs(plan_.plan());
     json["compute_ms"] = plan_.plan().compute_ms();
   }
-  json["loss"] = loss_;
-  json["duration_ms"] = duration_ms_;
-  json["exposed_ms"] = exposed_ms_;
+  json["stride"] = loss_.stride();
+  json["loss"] = loss_.Means();
+  json["duration_ms"] = duration_ms_.Means();
+  json["exposed_ms"] = exposed_ms_.Means();
   json["recoveries"] = RecoveriesJson(recoveries_);
   json["tenures"] = TenuresJson(plan_.plan());
   json["stragglers"] = StragglersJson(stragglers());

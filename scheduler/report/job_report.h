@@ -13,6 +13,7 @@
 #include "core/time.h"
 #include "proto/journal.pb.h"
 #include "proto/wire.pb.h"
+#include "scheduler/report/iteration_means.h"
 #include "scheduler/report/job_traffic.h"
 #include "scheduler/stragglers/straggler_watch.h"
 
@@ -68,6 +69,9 @@ class JobReport {
     double seconds = 0;     // sum over the workers, like the next two
     double exchange = 0;
     double exposed = 0;
+
+    // Mean over the workers that have told theirs; NaN if none has.
+    double MeanLoss() const;
   };
 
   // What lines for people have not told yet.
@@ -87,8 +91,8 @@ class JobReport {
   bool IsPlausible(int64_t number) const;
   bool IsRecorded(int64_t number) const;
   void CutFrom(int64_t number);
-  // `seconds` since the last line.
-  std::string ProgressLine(const wire::Progress& progress, double seconds) const;
+  // `seconds` since the last line; the iteration's mean loss.
+  std::string ProgressLine(const wire::Progress& progress, double loss, double seconds) const;
   // The slowest worker's mean; 0 if nobody has finished.
   double IterationMilliseconds() const;
   // The median of the iterations since the present plan, without its first, where it is not the
@@ -107,11 +111,13 @@ class JobReport {
   wire::PlanAndModel plan_;
   std::map<int, wire::LinkReport> links_;  // by the rank of the worker that has measured them
   std::map<int64_t, Iteration> open_;      // iterations that some workers have reported
-  // By iteration, means over the workers; NaN for those of which nobody has told.
   std::optional<int64_t> first_iteration_;
-  std::vector<double> loss_;
-  std::vector<double> duration_ms_;
-  std::vector<double> exposed_ms_;  // in the iteration: the exchange is the one before
+  // By iteration from the first: whether it has come to an end, one bit each; and means over the
+  // workers.
+  std::vector<bool> recorded_;
+  IterationMeans loss_;
+  IterationMeans duration_ms_;
+  IterationMeans exposed_ms_;  // in the iteration: the exchange is the one before
   std::optional<Time> last_line_;
   SinceLine since_line_;
   WorkerReports finished_;

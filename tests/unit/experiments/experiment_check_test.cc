@@ -37,7 +37,7 @@ TEST_F(ExperimentCheckTest, SaysWhatIsWrongAndWhere) {
   EXPECT_THAT(Refusal("name: \"empty\" net { name: \"a\" replay { } }"), HasSubstr("no sweep"));
   EXPECT_THAT(changed("lanes: 2", "lanes: 99"), HasSubstr("communication.lanes is 99"));
   EXPECT_THAT(changed("net: \"small\"\n  system", "iterations: 2000000000 system"),
-              HasSubstr("iterations is 2000000000; it must be at most 1000000"));
+              HasSubstr("iterations is 2000000000; it must be at most 500000"));
 }
 
 // A grid's second size follows from the workers, before these are checked.
@@ -67,6 +67,8 @@ TEST_F(ExperimentCheckTest, RefusesWhatANetDoesNotTake) {
   EXPECT_THAT(net("net: \"\""), HasSubstr("names no file"));
   EXPECT_THAT(net(replay + " images_per_second: 1e300"),
               HasSubstr("images_per_second is 1e+300; it must be between 1e-06 and 1000000000"));
+  EXPECT_THAT(net("solver: \"s\" train: true iterations: 500001"),
+              HasSubstr("iterations is 500001; it must be at most 500000"));
   EXPECT_THAT(net(replay + " batch: 4294967297"),
               HasSubstr("batch is 4294967297; it must be at most 2147483647"));
 }

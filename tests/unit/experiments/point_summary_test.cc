@@ -19,6 +19,7 @@ using ::testing::HasSubstr;
 nlohmann::json Summary() {
   return nlohmann::json::parse(R"({
     "predicted_iteration_ms": 50,
+    "iterations": 10,
     "duration_ms": [900, 800, 10, 100, 20, 90, 30, 40, 50, 60],
     "exposed_ms":  [0,     0,  9,   9,  9,  9, 10, 20, 30, 40],
     "loss": [3, 2, 1.5, 1.25, 1, 1, 1, 1, 1, 0.5],

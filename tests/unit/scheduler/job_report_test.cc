@@ -242,6 +242,29 @@ TEST(JobReportTest, OnlyALossThatAWorkerTellsIsShown) {
   EXPECT_EQ(losses.dump(), "[null,null,0.5]");
 }
 
+TEST(JobReportTest, ALongTrainingsSummaryStaysSmall) {
+  constexpr auto kMost = static_cast<int64_t>(IterationMeans::kMostPlaces);
+  JobReport report(1);
+  for (const int64_t number : {int64_t{0}, kMost - 1, kMost}) {
+    wire::JournalRecord record;
+    record.mutable_iteration()->set_number(number);
+    record.mutable_iteration()->set_loss(3);
+    report.Restore(record);
+  }
+  wire::Progress last = ProgressOf(0, kMost + 1, 1);
+  last.set_total_iterations(kMost + 2);
+  EXPECT_THAT(report.OnProgress(last, {}).value_or(""), HasSubstr("  loss 1.0000  "))
+      << "that of the line's iteration, and no mean";
+  const auto json = nlohmann::json::parse(report.Json("job", {}));
+  EXPECT_EQ(json["iterations"], kMost + 2);
+  EXPECT_EQ(json["stride"], 2);
+  for (const char* list : {"loss", "duration_ms", "exposed_ms"}) {
+    ASSERT_EQ(json[list].size(), kMost / 2 + 1) << list;
+  }
+  EXPECT_EQ(json["loss"].front(), 3);
+  EXPECT_EQ(json["loss"].back(), 2);
+}
+
 // What a report tells its journal, for another one.
 class RestoredReportTest : public testing::Test {
  protected:

@@ -316,5 +316,26 @@ TEST_F(MonitorStatusTest, ASummaryIsAStatusWithTheSameKeys) {
   }
 }
 
+// Five iterations of 10 to 50 ms, two a value.
+TEST_F(MonitorStatusTest, ASummaryOfMeansIsAStatusOfAllIterations) {
+  nlohmann::json summary = nlohmann::json::parse(JobReport(1).Json("long", {}));
+  summary["iterations"] = 5;
+  summary["stride"] = 2;
+  summary["loss"] = {3, nullptr, 1};
+  summary["duration_ms"] = {15, 35, 50};
+  summary["exposed_ms"] = {1, 2, 3};
+  const auto status = StatusOfSummary(summary.dump(), "summary.json");
+  EXPECT_DOUBLE_EQ(status["elapsed_seconds"], 0.15);
+  EXPECT_DOUBLE_EQ(status["iteration_ms"], 30);
+  EXPECT_DOUBLE_EQ(status["exposed_ms"], 1.8);
+  EXPECT_EQ(status["loss"], 1);
+  EXPECT_EQ(status["history"]["iteration"].dump(), "[2,4,5]");
+  EXPECT_EQ(status["history"]["stride"], 2);
+  for (const int64_t bad : {int64_t{0}, int64_t{-2}, std::numeric_limits<int64_t>::max()}) {
+    summary["stride"] = bad;
+    EXPECT_THROW(StatusOfSummary(summary.dump(), "summary.json"), DataError);
+  }
+}
+
 }  // namespace
 }  // namespace poseidon
