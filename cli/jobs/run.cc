@@ -211,7 +211,8 @@ ExitCode RunToTheEnd(JobClusterOptions options, const std::optional<Solver>& sol
     Training& training = *options.config.job.mutable_training();
     if (const std::optional<std::string> own = OwnSnapshot(solver, begin)) {
       if (const auto why = WhyNothingIsLeft(*own, training, *solver)) {
-        std::cout << *why << std::endl;
+        std::cout << *why << ". The job failed after that, so its last test may be missing, and "
+                  << options.out << "/summary.json tells of the failure" << std::endl;
         return ExitCode::kSuccess;
       }
       training.clear_weights();

@@ -167,6 +167,21 @@ class SnapshotTest(SolverTest):
         self.assertIn(f"nothing is left to do: {newest} is of iteration {ITERATIONS}", run.output())
         self.assertNotIn("starting", run.output())
 
+    def test_a_failure_behind_the_last_snapshot_is_told_and_not_run_again(self):
+        self.solver_with_snapshots(
+            (r"test_iter: .*", "test_iter: 10000000 test_initialization: false")
+        )
+        config = self.config("policy: ALL_PS", iterations=INTERVAL)
+        run = self.start_run(config, "--restarts=3")
+        last = self.path(f"snapshots/lenet_iter_{INTERVAL}.solverstate")
+        run.await_output(f"wrote the snapshot of iteration {INTERVAL},")
+        os.kill(self.pid_of("worker", 0), signal.SIGKILL)
+        self.assertEqual(run.wait(), cluster.SUCCESS)
+        self.assertIn(f"nothing is left to do: {last} is of iteration {INTERVAL}", run.output())
+        self.assertIn("The job failed after that", run.output())
+        self.assertNotIn("starts again", run.output())
+        self.assertEqual(self.read_json("out/summary.json")["exit_code"], cluster.PEER_LOST)
+
     def test_fine_tuning_starts_from_the_weights(self):
         self.solver_with_snapshots()
         first = self.run_job(self.config("policy: ALL_RING"))
