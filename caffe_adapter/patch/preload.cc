@@ -10,8 +10,9 @@
 //
 // A program that takes part by itself, with libposeidon.so (include/poseidon/), is left alone.
 //
-// Refused with a message: a program with Caffe linked statically (nothing can stand before it), and
-// a libcaffe.so that lacks one of the functions.
+// Refused with a message: a program with Caffe linked statically (nothing can stand before it), a
+// libcaffe.so that lacks one of the functions, and a program that has the patch inside, as
+// poseidon_caffe has and those that call PatchSolver: it would be there twice.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <link.h>
@@ -23,6 +24,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <string_view>
 
 namespace {
 
@@ -33,8 +35,10 @@ constexpr const char* kConstructor = "_ZN5caffe6SolverIfEC2ERKNS_15SolverParamet
 constexpr const char* kFileConstructor =
     "_ZN5caffe6SolverIfEC2ERKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE";
 constexpr const char* kSolve = "_ZN5caffe6SolverIfE5SolveEPKc";
-// The name in the run-time type information of every program that has the class, stripped or not.
-constexpr char kTypeName[] = "N5caffe9SGDSolverIfEE";
+// The names in the run-time type information of every program that has a class, stripped or not:
+// one of Caffe's, and one of the patch.
+constexpr std::string_view kCaffeType = "N5caffe9SGDSolverIfEE";
+constexpr std::string_view kPatchType = "N8poseidon11CaffeSolverE";
 
 [[noreturn]] void Refuse(const std::string& message) {
   std::fprintf(stderr, "poseidon: %s\n", message.c_str());
@@ -71,11 +75,8 @@ Libraries FindLibraries(const char* start) {
 
 Libraries FindCaffe() { return FindLibraries("libcaffe.so"); }
 
-// The program is a worker of its own accord.
-bool TakesPartItself() { return FindLibraries("libposeidon.so").count > 0; }
-
-// Whether the program's own file has Caffe inside.
-bool HasCaffeInside() {
+// Whether the program's own file has the class inside.
+bool HasInside(std::string_view type) {
   const int file = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
   struct stat status {};
   if (file < 0 || fstat(file, &status) != 0) return false;
@@ -83,10 +84,13 @@ bool HasCaffeInside() {
   void* const bytes = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file, 0);
   close(file);
   if (bytes == MAP_FAILED) return false;
-  const bool found = memmem(bytes, size, kTypeName, sizeof kTypeName - 1) != nullptr;
+  const bool found = memmem(bytes, size, type.data(), type.size()) != nullptr;
   munmap(bytes, size);
   return found;
 }
+
+// The program is a worker of its own accord.
+bool TakesPartItself() { return FindLibraries("libposeidon.so").count > 0; }
 
 // Caffe's own function. Also where an interpreter has loaded libcaffe.so for itself only, so that
 // "the next one" is not found.
@@ -162,10 +166,16 @@ void MakeSolver(const char* constructor, void* solver, const void* argument) {
 __attribute__((constructor)) void CheckProgram() {
   if (TakesPartItself()) return;
   const Libraries caffe = FindCaffe();
-  if (caffe.count == 0 && HasCaffeInside()) {
+  if (caffe.count == 0 && HasInside(kCaffeType)) {
     Refuse(
         "the program has Caffe linked statically; `poseidon run -- PROGRAM` needs one that uses "
         "libcaffe.so, or use poseidon_caffe (docs/caffe.md)");
+  }
+  if (HasInside(kPatchType)) {
+    Refuse(
+        "the program has Poseidon's patch inside, which `poseidon run -- PROGRAM` gives to one "
+        "without it; start it with its job and rank, as poseidon_caffe train --solver=S --job=F "
+        "--rank=N, or run the caffe program without the patch (docs/caffe.md)");
   }
   if (caffe.count == 0) return;
   for (const char* name : {kConstructor, kFileConstructor, kSolve}) Original<void()>(name);

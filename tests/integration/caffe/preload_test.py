@@ -34,6 +34,11 @@ class PreloadTest(cluster.ClusterTest):
         self.assertEqual(code, cluster.CONFIG_ERROR)
         self.assertIn("the program has Caffe linked statically", said)
 
+    def test_refuses_a_program_with_the_patch_inside(self):
+        code, said = self.run_preloaded(self.program("caffe_with_patch_inside"))
+        self.assertEqual(code, cluster.CONFIG_ERROR)
+        self.assertIn("the program has Poseidon's patch inside", said)
+
     def test_refuses_another_caffe(self):
         code, said = self.run_preloaded(self.program("caffe_of_another_version"))
         self.assertEqual(code, cluster.CONFIG_ERROR)
@@ -96,7 +101,11 @@ class PreloadTest(cluster.ClusterTest):
         self.assertEqual(self.run_preloaded(self.program("caffe_with_front_door")), (0, ""))
 
     def test_programs_run_without_it(self):
-        for name in ("caffe_linked_statically", "caffe_of_another_version"):
+        for name in (
+            "caffe_linked_statically",
+            "caffe_of_another_version",
+            "caffe_with_patch_inside",
+        ):
             self.assertEqual(subprocess.run([self.program(name)], check=False).returncode, 0)
 
 
