@@ -268,8 +268,7 @@ class JobWatch {
       Show("another plan from iteration " + std::to_string(plan_.plan().start_iteration()) + " on");
     }
     Show(report_.PlanTable());
-    const float base_lr = plan_.model().update_rule().base_lr();
-    const std::optional<std::string> advice = RateAdvice(plan_.plan(), base_lr);
+    const std::optional<std::string> advice = RateAdvice(plan_.plan(), plan_.model().update_rule());
     if (advice && plan_.plan().number() == 0) Show("warning: " + *advice);
   }
 

@@ -127,6 +127,7 @@ class WorkerSession {
   const TransportCounters& counters() const { return runtime_->counters(); }
   const Plan& plan() const { return protocol_.plan(); }
   // That was declared; once there is a plan.
+  const ModelSpec& model() const { return protocol_.model(); }
   const UpdateRule& rule() const { return protocol_.context().rule; }
   // Null unless the job wants a trace.
   Trace* trace() { return trace_.get(); }

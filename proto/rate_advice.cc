@@ -42,16 +42,17 @@ std::string Rate(float rate) {
 
 }  // namespace
 
-std::optional<std::string> RateAdvice(const Plan& plan, float base_lr) {
+std::optional<std::string> RateAdvice(const Plan& plan, const UpdateRuleSpec& rule) {
   const std::optional<Lateness> late = LatenessOf(plan);
   if (!late) return std::nullopt;
+  const float base_lr = rule.has_solver_base_lr() ? rule.solver_base_lr() : rule.base_lr();
   return late->cause + ": if training diverges, try base_lr " +
          Rate(base_lr / static_cast<float>(late->divisor)) + ", 1/" +
          std::to_string(late->divisor) + " of " + Rate(base_lr);
 }
 
-std::string DivergenceAdvice(const Plan& plan, float base_lr) {
-  return RateAdvice(plan, base_lr).value_or("a smaller base_lr usually helps");
+std::string DivergenceAdvice(const Plan& plan, const UpdateRuleSpec& rule) {
+  return RateAdvice(plan, rule).value_or("a smaller base_lr usually helps");
 }
 
 }  // namespace poseidon

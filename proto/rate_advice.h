@@ -14,12 +14,14 @@ namespace poseidon {
 // For people, a clause without a full stop that says why and names the rate to try; nothing where
 // no gradient of the plan comes late.
 //
-//   RateAdvice(plan, 0.03F)
+// The rate is the solver's own, which is what a user writes, also where a recipe has scaled it.
+//
+//   RateAdvice(plan, rule)  // whose base_lr is 0.03
 //   // "gradients are up to 2 iterations late (communication.staleness): if training diverges, try
 //   //  base_lr 0.01, 1/3 of 0.03"
-std::optional<std::string> RateAdvice(const Plan& plan, float base_lr);
+std::optional<std::string> RateAdvice(const Plan& plan, const UpdateRuleSpec& rule);
 
 // What to do when training has diverged: that, or what else helps.
-std::string DivergenceAdvice(const Plan& plan, float base_lr);
+std::string DivergenceAdvice(const Plan& plan, const UpdateRuleSpec& rule);
 
 }  // namespace poseidon

@@ -280,11 +280,11 @@ void DeviceNet::CheckLosses() {
     if (replica.device->cuda_device()) continue;
     const auto check = std::make_shared<std::packaged_task<float()>>(
         [engine = replica.engine, rank = session_.rank(), iteration = session_.iteration(),
-         &plan = session_.plan(), base_lr = session_.rule().base_lr] {
+         &plan = session_.plan(), &rule = session_.model().update_rule()] {
           const float loss = engine->loss();
           if (!std::isfinite(loss)) {
             ThrowLossNotFinite(rank, iteration, loss, engine->FirstNotFinite(),
-                               DivergenceAdvice(plan, base_lr));
+                               DivergenceAdvice(plan, rule));
           }
           return loss;
         });

@@ -22,6 +22,7 @@ bool Clips(const caffe::SolverParameter& solver) { return solver.clip_gradients(
 void ScaleRate(const LargeBatch& recipe, int64_t samples, UpdateRuleSpec& rule) {
   const float given = rule.base_lr();
   if (recipe.has_reference_batch()) {
+    rule.set_solver_base_lr(given);
     rule.set_base_lr(static_cast<float>(static_cast<double>(given) * static_cast<double>(samples) /
                                         static_cast<double>(recipe.reference_batch())));
   }

@@ -307,7 +307,7 @@ float Trainer::CheckedLoss() {
 }
 
 std::string Trainer::Advice() const {
-  return DivergenceAdvice(session_.plan(), session_.rule().base_lr);
+  return DivergenceAdvice(session_.plan(), model_.update_rule());
 }
 
 void Trainer::CheckParameters() const {

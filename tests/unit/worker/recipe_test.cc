@@ -108,6 +108,7 @@ TEST(RecipeTest, ScalesTheRateByTheSamplesOfAnIteration) {
   ApplyRecipe(JobOf("reference_batch: 16 warmup_iterations: 5"), solver, model);
   // 4 workers x 8 samples x 2 passes are four times 16.
   EXPECT_FLOAT_EQ(model.update_rule().base_lr(), 0.4F);
+  EXPECT_FLOAT_EQ(model.update_rule().solver_base_lr(), 0.1F);
   EXPECT_FLOAT_EQ(model.update_rule().warmup_base_lr(), 0.1F);
   EXPECT_FLOAT_EQ(LearningRate(ToUpdateRule(model.update_rule()), 0), 0.1F);
   EXPECT_FALSE(model.update_rule().deferred());
