@@ -221,6 +221,7 @@ wire::WorkerReport Trainer::Report() {
   net_.Synchronize();  // the last values' way to devices is part of training
   const Duration training = SteadyNow() - begin_ - testing_;
   net_.SyncToHost();
+  CheckParameters();
 
   wire::WorkerReport report;
   report.set_training_seconds(ToSeconds(training));
@@ -310,6 +311,7 @@ std::string Trainer::Advice() const {
   return DivergenceAdvice(session_.plan(), model_.update_rule());
 }
 
+// A loss tells of the parameters that it was computed with, not of those that its gradient makes.
 void Trainer::CheckParameters() const {
   for (int layer = 0; layer < model_.layers_size(); ++layer) {
     const std::span<const float> values = session_.values(layer);
@@ -378,8 +380,7 @@ void Trainer::WriteSnapshot() {
   const Time begin = SteadyNow();
   net_.Synchronize();
   net_.SyncToHost();
-  // A worker that can't look before its gradients leave may have sent what is no number.
-  if (net_.runs_ahead()) CheckParameters();
+  CheckParameters();
   std::vector<float> optimizer_state = session_.CollectOptimizerState();
   session_.Note(Activity::kSnapshot);
   const std::string path =

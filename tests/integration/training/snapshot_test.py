@@ -434,3 +434,27 @@ class SolverFieldsTest(SolverTest):
 
 if __name__ == "__main__":
     cluster.main()
+    def test_parameters_that_the_last_gradient_has_made_no_numbers(self):
+        """The loss of the only iteration is a number, its gradient at 0 is not."""
+        self.write(
+            "net.prototxt",
+            """
+            layer { name: "data" type: "DummyData" top: "x" top: "y" dummy_data_param {
+              shape { dim: 4 dim: 3 } shape { dim: 4 dim: 1 }
+              data_filler { value: 0 } data_filler { value: 1 } } }
+            layer { name: "ip" type: "InnerProduct" bottom: "x" top: "ip"
+              inner_product_param { num_output: 1 } }
+            layer { name: "root" type: "Power" bottom: "ip" top: "root" power_param { power: 0.5 } }
+            layer { name: "loss" type: "EuclideanLoss" bottom: "root" bottom: "y" top: "loss" }
+            """,
+        )
+        for solver in (self.solver_with_snapshots, self.copy_solver):
+            with self.subTest(solver.__name__):
+                solver()
+                self.assert_refused(
+                    self.config("", workers=1, iterations=1),
+                    'in iteration 1 parameters of layer "ip" are no numbers any more; no snapshot of '
+                    "them is written; a smaller base_lr usually helps",
+                )
+                self.assertEqual(glob.glob(self.path("snapshots/*caffe*")), [])
+
