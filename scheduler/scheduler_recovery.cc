@@ -206,16 +206,18 @@ std::optional<wire::Recovered> SchedulerActor::FinishRecovery(Outbox& outbox) {
 void SchedulerActor::CheckModel(const Envelope& envelope, Outbox& outbox) {
   wire::Declaration declaration;
   if (!declaration.ParseFromString(envelope.body.ToString())) return;
-  const std::string disagreement = DescribeDisagreement(
-      {declared_inputs_,
-       {FindNode(view_, envelope.from.node), WithoutStart(declaration.inputs())}});
-  if (!disagreement.empty()) return End(ExitCode::kDataError, disagreement, outbox);
-  if (std::hash<std::string>()(declaration.model()) == declared_hash_) return;
-  End(ExitCode::kConfigError,
-      Describe(FindNode(view_, envelope.from.node)) +
-          ", which took a lost one's rank, declared another model than the others; every worker "
-          "must read the same net and solver files",
-      outbox);
+  const wire::Node& node = FindNode(view_, envelope.from.node);
+  // Of another model the inputs differ, too.
+  if (std::hash<std::string>()(declaration.model()) != declared_hash_) {
+    return End(ExitCode::kConfigError,
+               Describe(node) +
+                   ", which took a lost one's rank, declared another model than the others; every "
+                   "worker must read the same net and solver files",
+               outbox);
+  }
+  const std::string disagreement =
+      DescribeDisagreement({declared_inputs_, {node, WithoutStart(declaration.inputs())}});
+  if (!disagreement.empty()) End(ExitCode::kDataError, disagreement, outbox);
 }
 
 std::string SchedulerActor::LostNames() const {

@@ -17,6 +17,7 @@
 #include "proto/job_config.h"
 #include "transport/monitor/node_monitor.h"
 #include "worker/engine/balanced_batch.h"
+#include "worker/engine/training_inputs.h"
 #include "worker/trainer.h"
 #include "worker/worker_devices.h"
 
@@ -96,13 +97,7 @@ void TrainAndFinish(const EngineConfig& plan, const Job& job, const WorkerDevice
   ModelSpec& model = training.model;
   model = plan.ModelOf(*training.engines[0]);
   model.set_iterations(options.max_iter);
-  wire::TrainingInputs inputs;
-  for (wire::TrainingData& data : training.engines[0]->data()) *inputs.add_data() = std::move(data);
-  if (options.from) {
-    inputs.set_first_iteration(options.from->state.iteration);
-    inputs.set_snapshot(options.from->path);
-  }
-  session.Declare(model, inputs);
+  session.Declare(model, InputsOf(*training.engines[0], options.weights, options.from));
   CheckSomethingIsLeft(options, session);
   if (plan.wants_snapshot() && !options.from && session.rank() == 0) {
     session.Notify("found no snapshot to go on from; training starts at iteration 0");

@@ -43,12 +43,46 @@ std::string DataDisagreement(const WorkerInputs& first, const WorkerInputs& othe
   return "";
 }
 
+std::string NetDisagreement(const WorkerInputs& first, const WorkerInputs& other) {
+  const wire::TrainingInputs& own = first.inputs;
+  const wire::TrainingInputs& theirs = other.inputs;
+  if (own.has_net() && theirs.has_net() && own.net() != theirs.net()) {
+    return "the layers of the train net are not the same on " + Describe(first.node) + " and on " +
+           Describe(other.node) +
+           ", though their parameters have the same shapes: every worker must read the same net; "
+           "copy its file anew to all machines";
+  }
+  if (own.has_seed() && theirs.has_seed() && own.seed() != theirs.seed()) {
+    return "the seed is " + std::to_string(own.seed()) + " on " + Describe(first.node) + ", and " +
+           std::to_string(theirs.seed()) + " on " + Describe(other.node) +
+           ": the order of the data follows from it, of which every worker reads its part; give "
+           "all solver files the same random_seed, or the job training.seed";
+  }
+  return "";
+}
+
+// Where the snapshots differ, whoever needs another one finds out for itself.
+std::string UntrainedDisagreement(const WorkerInputs& first, const WorkerInputs& other) {
+  const wire::TrainingInputs& own = first.inputs;
+  const wire::TrainingInputs& theirs = other.inputs;
+  if (!own.has_untrained() || !theirs.has_untrained()) return "";
+  if (own.first_iteration() != theirs.first_iteration()) return "";
+  if (own.untrained() == theirs.untrained()) return "";
+  return "the values that are not trained (lr_mult: 0, BatchNorm's statistics) are not the same "
+         "on " +
+         Describe(first.node) + " and on " + Describe(other.node) +
+         ": every worker reads them for itself; copy the .caffemodel files that training starts "
+         "from anew to all machines";
+}
+
 }  // namespace
 
 std::string DescribeDisagreement(const std::vector<WorkerInputs>& workers) {
   for (const WorkerInputs& worker : workers) {
     std::string disagreement = SnapshotDisagreement(workers[0], worker);
     if (disagreement.empty()) disagreement = DataDisagreement(workers[0], worker);
+    if (disagreement.empty()) disagreement = NetDisagreement(workers[0], worker);
+    if (disagreement.empty()) disagreement = UntrainedDisagreement(workers[0], worker);
     if (!disagreement.empty()) return disagreement;
   }
   return "";
@@ -57,6 +91,7 @@ std::string DescribeDisagreement(const std::vector<WorkerInputs>& workers) {
 wire::TrainingInputs WithoutStart(wire::TrainingInputs inputs) {
   inputs.clear_snapshot();
   inputs.clear_first_iteration();
+  inputs.clear_untrained();
   return inputs;
 }
 

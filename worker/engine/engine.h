@@ -50,8 +50,9 @@ class Engine {
   virtual const ModelSpec& model() const = 0;
   // Samples of one pass, at present.
   virtual int64_t batch() const = 0;
-  // What its train net reads, which must be the same on all workers; none where it reads nothing.
-  virtual std::vector<wire::TrainingData> data() const { return {}; }
+  // What its train net reads, and the seed of what it draws, which must be the same on all workers;
+  // nothing where it reads and draws nothing.
+  virtual wire::TrainingInputs inputs() const { return {}; }
 
   // Steps are the net's layers in forward order, those without parameters too.
   virtual int steps() const = 0;

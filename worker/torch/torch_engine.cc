@@ -85,7 +85,7 @@ class TorchEngine : public Engine {
 
   const ModelSpec& model() const override { return model_; }
   int64_t batch() const override { return batch_; }
-  std::vector<wire::TrainingData> data() const override { return train_->data(); }
+  wire::TrainingInputs inputs() const override;
 
   int steps() const override { return static_cast<int>(train_->description().layers.size()); }
   const std::string& step_name(int step) const override {
@@ -172,6 +172,13 @@ TorchEngine::TorchEngine(const TorchEngineOptions& options)
 }
 
 void TorchEngine::MakeTestNets(const TorchEngineOptions& options) {
+wire::TrainingInputs TorchEngine::inputs() const {
+  wire::TrainingInputs inputs;
+  for (wire::TrainingData& data : train_->data()) *inputs.add_data() = std::move(data);
+  inputs.set_seed(seed_);
+  return inputs;
+}
+
   // One worker tests for all of them; only its machine needs the data.
   if (options.rank != 0 && !options.may_test) return;
   for (size_t i = 0; i < options.solver.tests.size(); ++i) {

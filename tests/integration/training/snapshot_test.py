@@ -274,13 +274,50 @@ class SnapshotTest(SolverTest):
             "and 1500 on worker 1 (127.0.0.1, process ",
         )
 
+    def test_machines_with_other_nets(self):
+        """Each of two machines has files of its own. Nothing would tell at the end: workers get the same
+        values of what is trained."""
+        self.copy_solver()
+        models = [self.first_values(move) for move in (0, 1)]
+        frozen = (r'(top: "conv1"\s+param \{ lr_mult:) 1( \}\s+param \{ lr_mult:) 2', r"\1 0\2 0")
+        worker = "{} on worker {} (127.0.0.1, process "
+        for of_old, of_new, training, said, said_of_old in (
+            ({}, {"solver": [("random_seed: 1", "random_seed: 2")]}, "", "the seed is 2", "1"),
+            ({}, {"net": [("scale: ", "scale: 1")]}, "", "the train net are not the same", "and"),
+            (
+                {"net": [frozen], "model": models[0]},
+                {"net": [frozen], "model": models[1]},
+                'weights: "base.caffemodel"',
+                "the values that are not trained (lr_mult: 0, BatchNorm's statistics) are not the same",
+                "and",
+            ),
+        ):
+            with self.subTest(said):
+                self.make_machine("old", **of_old)
+                self.make_machine("new", **of_new)
+                self.assert_machines_differ(
+                    training, worker.format(said, 0), worker.format(said_of_old, 1), own_files=True
+                )
+
+    def make_machine(self, machine, *, net=(), solver=(), model=None):
+        os.makedirs(self.path(machine), exist_ok=True)
+        self.copy_net(*net)
+        self.copy_solver((self.path("net.prototxt"), "net.prototxt"), *solver)
+        for file in ("net.prototxt", "solver.prototxt"):
+            os.replace(self.path(file), self.path(f"{machine}/{file}"))
+        if model:
+            shutil.copy(model, self.path(f"{machine}/base.caffemodel"))
+
     def on_machine(self, machine, name, program, *arguments):
         path = os.path.join(cluster.programs(), program)
         return self.spawn(name, ["env", "-C", self.path(machine), path, *arguments])
 
-    def assert_machines_differ(self, training, *texts):
+    def assert_machines_differ(self, training, *texts, own_files=False):
         port = f"cluster {{ scheduler_port: {cluster.free_port_pair()} servers: 1"
         config = self.config("", training).replace("cluster {", port).replace("servers: 2", "")
+        if own_files:
+            config = config.replace(self.path("solver.prototxt"), "solver.prototxt")
+            config = config.replace("seed: 3", "")
         flag = f"--config={self.write('job.prototxt', config)}"
         nodes = [self.on_machine("old", f"scheduler-{len(texts[0])}", "poseidon_scheduler", flag)]
         nodes.append(self.on_machine("old", f"server-{len(texts[0])}", "poseidon_server", flag))
@@ -431,9 +468,6 @@ class SolverFieldsTest(SolverTest):
         culprit = re.search(r"worker (\d)", reason)[1]
         self.assert_explained("diverged", "worker-" + culprit)
 
-
-if __name__ == "__main__":
-    cluster.main()
     def test_parameters_that_the_last_gradient_has_made_no_numbers(self):
         """The loss of the only iteration is a number, its gradient at 0 is not."""
         self.write(
@@ -458,3 +492,6 @@ if __name__ == "__main__":
                 )
                 self.assertEqual(glob.glob(self.path("snapshots/*caffe*")), [])
 
+
+if __name__ == "__main__":
+    cluster.main()

@@ -63,6 +63,53 @@ TEST(InputAgreementTest, OtherDataAreNamedWithTheirMachines) {
                 "worker 1 (node1, process 7)"));
 }
 
+TEST(InputAgreementTest, OtherNetsSeedsAndValuesThatAreNotTrainedAreNamedWithTheirMachines) {
+  WorkerInputs first = Worker(0, 0, 60);
+  first.inputs.set_net(1);
+  first.inputs.set_seed(2);
+  first.inputs.set_untrained(3);
+  WorkerInputs other = first;
+  other.node = NodeOf(1);
+  EXPECT_EQ(DescribeDisagreement({first, other}), "");
+  EXPECT_EQ(DescribeDisagreement({first, Worker(1, 0, 60)}), "");
+
+  other.inputs.set_untrained(0);
+  EXPECT_EQ(DescribeDisagreement({first, other}),
+            "the values that are not trained (lr_mult: 0, BatchNorm's statistics) are not the same "
+            "on worker 0 (node0, process 7) and on worker 1 (node1, process 7): every worker reads "
+            "them for itself; copy the .caffemodel files that training starts from anew to all "
+            "machines");
+  other.inputs.set_seed(0);
+  EXPECT_EQ(DescribeDisagreement({first, other}),
+            "the seed is 2 on worker 0 (node0, process 7), and 0 on worker 1 (node1, process 7): "
+            "the order of the data follows from it, of which every worker reads its part; give all "
+            "solver files the same random_seed, or the job training.seed");
+  other.inputs.set_net(0);
+  EXPECT_EQ(DescribeDisagreement({first, other}),
+            "the layers of the train net are not the same on worker 0 (node0, process 7) and on "
+            "worker 1 (node1, process 7), though their parameters have the same shapes: every "
+            "worker must read the same net; copy its file anew to all machines");
+}
+
+// It gets these values from the others; at the job's start it would find out that it lacks the
+// snapshot.
+TEST(InputAgreementTest, WhoComesLaterNeedNotHaveTheValuesThatAreNotTrained) {
+  WorkerInputs first = Worker(0, 100, 60);
+  first.inputs.set_net(1);
+  first.inputs.set_untrained(3);
+  WorkerInputs other = Worker(1, 0, 60);
+  other.inputs.set_net(1);
+  other.inputs.set_untrained(4);
+  EXPECT_EQ(DescribeDisagreement({first, other}), "");
+  other.inputs.set_first_iteration(100);
+  EXPECT_NE(DescribeDisagreement({first, other}), "");
+  first.inputs = WithoutStart(first.inputs);
+  other.inputs = WithoutStart(other.inputs);
+  EXPECT_EQ(DescribeDisagreement({first, other}), "");
+  other.inputs.set_net(2);
+  EXPECT_THAT(DescribeDisagreement({first, other}), HasSubstr("the layers of the train net"));
+}
+
 WorkerReports ReportsOf(const std::vector<std::string>& hashes) {
   WorkerReports reports;
   for (size_t rank = 0; rank < hashes.size(); ++rank) {

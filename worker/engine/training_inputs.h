@@ -1,0 +1,31 @@
+// What a worker declares beside its model, so that workers whose files differ find out before they
+// train: nothing would tell afterwards, as the parameters that they end with are the same.
+//
+//   session.Declare(model, InputsOf(engine, options.weights, options.from));
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "caffe_adapter/files/found_snapshot.h"
+#include "caffe_adapter/net/net.h"
+#include "proto/wire.pb.h"
+#include "worker/engine/engine.h"
+
+namespace poseidon {
+
+// Of what the net's layers are to compute, in their order. Where files lie, how they are read, the
+// samples of a batch and the library that computes a layer have no part in it: these may differ
+// from machine to machine, and what is read and the batch are compared by themselves.
+uint64_t HashOfNet(const NetDescription& net);
+
+// What the engine reads, draws and computes, the snapshot that training goes on from, and with
+// which values that are not trained it starts: those of the files, which are read for it, else the
+// engine's. Before the engine's parameters are bound. Throws DataError for a file that can't be
+// read or does not fit.
+wire::TrainingInputs InputsOf(const Engine& engine, const std::vector<std::string>& weights,
+                              const std::optional<FoundSnapshot>& from);
+
+}  // namespace poseidon
