@@ -65,6 +65,69 @@ void CheckOneBatch(const NetDescription& net, int devices) {
   }
 }
 
+// A share of such a layer's batch is not so many samples, but all streams' first or last steps.
+void CheckNoStepsAreShared(const NetDescription& net, int devices) {
+  for (const LayerDescription& layer : net.layers) {
+    const std::string& type = layer.type();
+    if (type != "LSTM" && type != "RNN" && type != "LSTMUnit") continue;
+    const std::string count = std::to_string(devices);
+    throw ConfigError(layer.where,
+                      "layer \"" + layer.name() + "\" (" + type +
+                          "): the first axis of its blobs is that of steps in time, and the net's "
+                          "batch, which the " +
+                          count +
+                          " devices of a worker (cluster.devices_per_worker) share, would be cut "
+                          "along it; set training.batch_per_worker to " +
+                          count + " times the net's batch size, " +
+                          std::to_string(devices * net.batch) +
+                          ", or start a worker for each device");
+  }
+}
+
+// Samples of a batch of each top, as a layer that reads or makes samples says; none where it does
+// not say.
+std::vector<int64_t> WrittenBatches(const caffe::LayerParameter& layer) {
+  std::vector<int64_t> batches;
+  const auto add = [&](const auto& data) {
+    if (data.has_batch_size()) batches.push_back(data.batch_size());
+  };
+  if (layer.type() == "Data") add(layer.data_param());
+  if (layer.type() == "ImageData") add(layer.image_data_param());
+  if (layer.type() == "HDF5Data") add(layer.hdf5_data_param());
+  if (layer.type() == "WindowData") add(layer.window_data_param());
+  if (layer.type() != "DummyData") return batches;
+  const caffe::DummyDataParameter& dummy = layer.dummy_data_param();
+  batches.assign(dummy.num().begin(), dummy.num().end());
+  for (const caffe::BlobShape& shape : dummy.shape()) {
+    if (shape.dim_size() > 0) batches.push_back(shape.dim(0));
+  }
+  return batches;
+}
+
+// training.batch_per_worker takes the place of all of them, whatever they are to one another.
+void CheckOneWrittenBatch(const SolverNet& train) {
+  DescribeOptions phase;
+  phase.state = train.state;
+  std::optional<int64_t> first;
+  std::string first_layer;
+  for (const int index : LayersInPhase(train.net, train.phase, phase)) {
+    const caffe::LayerParameter& layer = train.net.layer(index);
+    for (const int64_t batch : WrittenBatches(layer)) {
+      if (!first) {
+        first = batch;
+        first_layer = layer.name();
+      }
+      if (batch == *first) continue;
+      throw ConfigError(train.locate("layer." + std::to_string(index)),
+                        "layer \"" + layer.name() + "\": has " + std::to_string(batch) +
+                            " samples in a batch, and layer \"" + first_layer + "\" has " +
+                            std::to_string(*first) +
+                            ", but training.batch_per_worker would give all layers the same; "
+                            "leave it out, so that each has what the net says");
+    }
+  }
+}
+
 Precision PrecisionOf(const Training& training) {
   switch (training.precision()) {
     case Training::FLOAT16:
@@ -81,6 +144,7 @@ class TorchEngineConfig : public EngineConfig {
   explicit TorchEngineConfig(const JobConfig& config)
       : config_(config), job_(config_.job), solver_(LoadSolver(SolverPath(config))) {
     if (job_.training().has_batch_per_worker()) {
+      CheckOneWrittenBatch(solver_.train);
       batch_per_device_ = job_.training().batch_per_worker() / devices();
     }
     if (devices() == 1) return;
@@ -93,6 +157,7 @@ class TorchEngineConfig : public EngineConfig {
                           "share it equally; set training.batch_per_worker to a multiple");
       }
       CheckOneBatch(net, devices());
+      CheckNoStepsAreShared(net, devices());
       batch_per_device_ = net.batch / devices();
     }
     ShareLoss(devices(), net, solver_.train);

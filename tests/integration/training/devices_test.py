@@ -148,6 +148,33 @@ class DevicesTest(lenet.LenetTest):
             "devices of a worker (cluster.devices_per_worker) share, is 16; start a worker for each "
             "device instead",
         )
+        self.refuse_worker(
+            self.config("", workers=1),
+            'layer "few": has 4 samples in a batch, and layer "data" has 16, but '
+            "training.batch_per_worker would give all layers the same; leave it out, so that each has "
+            "what the net says",
+        )
+
+    def test_steps_in_time_are_not_shared(self):
+        self.write(
+            "net.prototxt",
+            """
+            layer { name: "data" type: "DummyData" top: "x" top: "cont" dummy_data_param {
+              shape { dim: 16 dim: 2 dim: 3 } shape { dim: 16 dim: 2 } } }
+            layer { name: "lstm" type: "LSTM" bottom: "x" bottom: "cont" top: "lstm"
+              recurrent_param { num_output: 3 } }
+            layer { name: "loss" type: "EuclideanLoss" bottom: "lstm" bottom: "x" top: "loss" }
+            """,
+        )
+        self.copy_solver()
+        config = self.config("", workers=1, devices=2).replace(f"batch_per_worker: {SAMPLES}", "")
+        self.refuse_worker(
+            config,
+            'layer "lstm" (LSTM): the first axis of its blobs is that of steps in time, and the net\'s '
+            "batch, which the 2 devices of a worker (cluster.devices_per_worker) share, would be cut "
+            "along it; set training.batch_per_worker to 2 times the net's batch size, 32, or start a "
+            "worker for each device",
+        )
 
 
 if __name__ == "__main__":
