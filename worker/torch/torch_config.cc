@@ -202,6 +202,7 @@ class TorchEngineConfig : public EngineConfig {
     options.seed = Seed();
     options.label_smoothing = training.large_batch().label_smoothing();
     options.batch_per_worker = batch_per_device_;
+    options.passes = trainer_options().passes.most();
     options.threads = std::max(1, training.threads() / devices());
     options.device = device;
     options.deterministic = job_.communication().deterministic();

@@ -55,6 +55,7 @@ at::Device DeviceOf(const TorchEngineOptions& options) {
 TorchArithmetic ToArithmetic(const TorchEngineOptions& options, StreamGraphs* graphs) {
   TorchArithmetic arithmetic;
   arithmetic.graphs = graphs;
+  arithmetic.passes = options.passes;
   arithmetic.device = DeviceOf(options);
   arithmetic.engine_device = options.device;
   arithmetic.precision = options.precision;
@@ -171,7 +172,6 @@ TorchEngine::TorchEngine(const TorchEngineOptions& options)
   BindOwnParameters();
 }
 
-void TorchEngine::MakeTestNets(const TorchEngineOptions& options) {
 wire::TrainingInputs TorchEngine::inputs() const {
   wire::TrainingInputs inputs;
   for (wire::TrainingData& data : train_->data()) *inputs.add_data() = std::move(data);
@@ -179,6 +179,7 @@ wire::TrainingInputs TorchEngine::inputs() const {
   return inputs;
 }
 
+void TorchEngine::MakeTestNets(const TorchEngineOptions& options) {
   // One worker tests for all of them; only its machine needs the data.
   if (options.rank != 0 && !options.may_test) return;
   for (size_t i = 0; i < options.solver.tests.size(); ++i) {

@@ -127,6 +127,7 @@ class TorchNet::Builder {
             .may_overwrite_bottom = !step.bottoms.empty() && MayOverwrite(step.bottoms[0]),
             .seed = DeriveSeed(random_seed_, layer.name()),
             .device = net_.arithmetic_.device,
+            .passes = net_.arithmetic_.passes,
             .rank = data_.rank,
             .workers = data_.workers};
   }

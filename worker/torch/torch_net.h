@@ -31,6 +31,7 @@ struct TorchArithmetic {
   std::optional<LossScaling> loss_scaling;  // of gradients, in any precision
   // By which passes are captured; null: they are not. Outlives the net.
   StreamGraphs* graphs = nullptr;
+  int64_t passes = 1;  // of an iteration, at most
 };
 
 // Steps through a net's layers. Every top is a value of its own, also where a layer works in place:

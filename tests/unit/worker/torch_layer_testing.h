@@ -115,7 +115,8 @@ struct Subject {
     return MakeTorchLayer({.description = description,
                            .bottom_needs_gradient = needs_gradient,
                            .parameter_needs_gradient = parameter_needs_gradient,
-                           .seed = 17});
+                           .seed = 17,
+                           .passes = passes});
   }
 
   Tensors Forward(at::ScalarType type = at::kDouble) const { return ForwardOf(*Make(), type); }
@@ -182,6 +183,7 @@ struct Subject {
   std::vector<bool> needs_gradient;
   Tensors parameters;
   std::vector<bool> parameter_needs_gradient;
+  int64_t passes = 1;
 };
 
 inline void ExpectClose(const at::Tensor& actual, const at::Tensor& expected, double tolerance,

@@ -229,26 +229,27 @@ TEST(TorchLayersTest, InnerProductFactorsMultiplyToTheDenseGradient) {
 
 // --- Recurrent layers. ---
 
-// As one long batch, its thirds in three iterations: each goes on where the one before stopped, how
-// often either is computed, and when a worker goes back by an iteration. One that does not follow
-// starts from zero.
-TEST(TorchLayersTest, RecurrentLayersCarryTheirStatesToTheNextIteration) {
+// As one long batch, its fifths in five passes, of which the last four are of two iterations: each
+// goes on where the one before stopped, how often either is computed, and when a worker goes back
+// to either iteration's begin. One that does not follow starts from zero.
+TEST(TorchLayersTest, RecurrentLayersCarryTheirStatesToTheNextPass) {
   for (const std::string type : {"LSTM", "RNN"}) {
     const std::string text = "type: '" + type + "' recurrent_param { num_output: 3 }";
-    const at::Tensor x = RandomTensor({9, 2, 4});
-    const at::Tensor goes_on = at::ones({9, 2}, at::kDouble);
+    const at::Tensor x = RandomTensor({15, 2, 4});
+    const at::Tensor goes_on = at::ones({15, 2}, at::kDouble);
     const Subject whole(text, {x, goes_on}, {true, false});
-    Subject third(text, {x.narrow(0, 0, 3), goes_on.narrow(0, 0, 3)}, {true, false});
-    third.parameters = whole.parameters;
-    const auto layer = third.Make();
+    Subject fifth(text, {x.narrow(0, 0, 3), goes_on.narrow(0, 0, 3)}, {true, false});
+    fifth.parameters = whole.parameters;
+    fifth.passes = 2;
+    const auto layer = fifth.Make();
     const at::Tensor expected = whole.Forward()[0];
-    for (const int64_t iteration : {7, 7, 8, 8, 9, 8, 9, 9, 8, 8, 9, 0}) {
-      const int64_t first = iteration == 0 ? 0 : 3 * (iteration - 7);
+    for (const int64_t pass : {7, 7, 8, 8, 9, 10, 8, 9, 10, 11, 8, 9, 10, 11, 10, 11, 0}) {
+      const int64_t first = pass == 0 ? 0 : 3 * (pass - 7);
       const at::Tensor top =
-          layer->Forward({.iteration = iteration, .data = nullptr, .later = nullptr},
-                         {x.narrow(0, first, 3), goes_on.narrow(0, 0, 3)}, third.parameters)[0];
+          layer->Forward({.iteration = pass, .data = nullptr, .later = nullptr},
+                         {x.narrow(0, first, 3), goes_on.narrow(0, 0, 3)}, fifth.parameters)[0];
       ExpectClose(top, expected.narrow(0, first, 3), 1e-12,
-                  type + ", iteration " + std::to_string(iteration));
+                  type + ", pass " + std::to_string(pass));
     }
   }
 }

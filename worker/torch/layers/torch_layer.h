@@ -76,6 +76,8 @@ struct TorchLayerInput {
   bool may_overwrite_bottom = false;
   uint64_t seed = 0;  // of the layer's random numbers, its own on each worker
   at::Device device = at::kCPU;
+  // Of an iteration, at most.
+  int64_t passes = 1;
   // Of the worker (BatchReaderOptions); for layers of the user's own.
   int rank = 0;
   int workers = 1;

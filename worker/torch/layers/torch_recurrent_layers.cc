@@ -4,6 +4,7 @@
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 
+#include <deque>
 #include <memory>
 #include <utility>
 
@@ -20,21 +21,23 @@ using States = Tensors;
 // that the batch before ended with, as in Caffe. No gradient goes back over that border.
 class CarriedStates {
  public:
-  // The states that an iteration starts with: zero, unless it comes right after the last one. The
-  // same again if it is the last one, computed again, or the one before that, to which a worker of
-  // a job that recovers may go back.
+  // `passes`: of an iteration, at most. A worker of a job that recovers goes back to the begin of
+  // its iteration or of the one before, so what the passes of two iterations start with is kept.
+  explicit CarriedStates(int64_t passes) : most_(2 * static_cast<size_t>(passes)) {}
+
+  // The states that a pass starts with: those that it started with before, if it is one of the last
+  // that is computed again; else zero, unless it comes right after the last one.
   const States& Start(const Pass& pass, const Recurrence& recurrence, const at::Tensor& like) {
-    if (!end_.empty() && pass.iteration == iteration_ + 1) {
-      before_ = std::exchange(start_, end_);
-    } else if (!before_.empty() && pass.iteration == iteration_ - 1) {
-      start_ = std::exchange(before_, {});
-    } else if (start_.empty() || pass.iteration != iteration_) {
+    while (!starts_.empty() && starts_.back().pass > pass.iteration) starts_.pop_back();
+    if (!starts_.empty() && starts_.back().pass == pass.iteration) return starts_.back().states;
+    if (starts_.empty() || starts_.back().pass + 1 != pass.iteration || end_.empty()) {
       const Shape shape = {recurrence.streams, recurrence.outputs};
-      start_.assign(recurrence.states, at::zeros(shape, like.options().requires_grad(false)));
-      before_.clear();
+      end_.assign(recurrence.states, at::zeros(shape, like.options().requires_grad(false)));
+      starts_.clear();
     }
-    iteration_ = pass.iteration;
-    return start_;
+    starts_.push_back({pass.iteration, std::exchange(end_, {})});
+    if (starts_.size() > most_) starts_.pop_front();
+    return starts_.back().states;
   }
 
   void End(const States& states) {
@@ -43,10 +46,14 @@ class CarriedStates {
   }
 
  private:
-  int64_t iteration_ = 0;
-  States before_;  // what the iteration before that one started with
-  States start_;
-  States end_;
+  struct PassStart {
+    int64_t pass;
+    States states;
+  };
+
+  size_t most_;
+  std::deque<PassStart> starts_;  // by pass, without gaps
+  States end_;                    // of the last of them, if it has been computed
 };
 
 struct LstmStep {
@@ -124,7 +131,7 @@ std::unique_ptr<TorchLayer> MakeRecurrent(const TorchLayerInput& input, const St
   input.CheckNoGradient(1, "sequence indicators");
   const Recurrence recurrence =
       ToRecurrence(input.description.parameter, input.description.bottoms[0].shape);
-  const auto carried = std::make_shared<CarriedStates>();
+  const auto carried = std::make_shared<CarriedStates>(input.passes);
   return MakeAutogradLayer(
       input, [=](const Pass& pass, const Tensors& bottoms, const Tensors& parameters) -> Tensors {
         const Unrolled unrolled =
