@@ -423,6 +423,12 @@ TEST(TorchLayersTest, StochasticPoolingInTraining) {
   EXPECT_FALSE(at::equal(layer->Forward({.iteration = 1}, subject.bottoms, {})[0], first));
 }
 
+TEST(TorchLayersTest, StochasticPoolingOfNegativeValuesTakesOneOfThem) {
+  const Subject subject("type: 'Pooling' pooling_param { pool: STOCHASTIC kernel_size: 2 }",
+                        {at::full({1, 1, 8, 8}, -1.0, at::kDouble)});
+  EXPECT_TRUE(subject.Forward()[0].eq(-1).all().item<bool>());
+}
+
 TEST(TorchLayersTest, StochasticPoolingInTestsIsTheExpectation) {
   at::Tensor image = RandomTensor({2, 2, 5, 6}).clamp_min(0);
   image[0][0].zero_();

@@ -209,6 +209,21 @@ TEST_F(TorchNetTest, DummyDataOfWorkersIsThatOfOneWithAllSamples) {
   EXPECT_NE(whole.Iterate(0), whole.Iterate(1)) << "what is not constant is drawn anew";
 }
 
+// Who has joined a job of two reads on where its workers stopped, as all read their parts then.
+TEST_F(TorchNetTest, DummyDataOfWhoHasJoinedIsNobodyElses) {
+  const std::string net = kData + InnerProduct("a", "x", "") +
+                          "layer { name: 'l' type: 'EuclideanLoss' bottom: 'a' bottom: 'y' }";
+  TorchEngineOptions options = Options(net);
+  options.workers = 2;
+  std::set<float> losses;
+  for (options.rank = 0; options.rank < 3; ++options.rank) {
+    Subject worker(options);
+    worker.engine->SetShare({.place = options.rank, .tenures = {{0, 2}, {4, 3}}});
+    for (const int64_t iteration : {4, 5, 6}) losses.insert(worker.Iterate(iteration));
+  }
+  EXPECT_EQ(losses.size(), 9);
+}
+
 // Top `top` of a DummyData layer in an iteration.
 Floats DummyValues(const std::string& parameter, int64_t iteration, int top) {
   caffe::NetParameter net;

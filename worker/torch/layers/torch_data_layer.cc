@@ -174,6 +174,8 @@ class DummyLayer : public MemoryLayer {
     }
   }
 
+  void SetShare(const DataShare& share) override { share_ = share; }
+
   void Load(int64_t iteration, int64_t) override {
     for (size_t top = 0; top < layer().tops.size(); ++top) {
       if (IsConstant(top)) continue;

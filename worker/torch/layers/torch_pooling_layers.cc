@@ -169,7 +169,9 @@ TensorFunction StochasticPool(const TorchLayerInput& input, const Window& window
                                           values.options().requires_grad(false));
         const at::Tensor threshold = sums.select(4, -1).mul(draws).unsqueeze(4);
         // The first whose sum reaches the threshold: as many are before it as have less.
-        const at::Tensor chosen = sums.lt(threshold).sum(4, /*keepdim=*/true);
+        // Of values that are negative none may, and no place beyond the window is a value's.
+        const at::Tensor chosen =
+            sums.lt(threshold).sum(4, /*keepdim=*/true).clamp_max(values.size(4) - 1);
         return {at::gather(values, 4, chosen).squeeze(4)};
       };
 }
