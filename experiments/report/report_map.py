@@ -13,9 +13,9 @@ import report_style as style
 LABELED_CELLS = 100
 # Above this ratio of the largest to the smallest value, colors are by logarithm.
 LOG_RATIO = 30
-SCHEME = re.compile(r"\s*(.+?)\s+([\d.]+)\s*([kMG]?)\s*$")
+SCHEME = re.compile(r"\s*(.+?)\s+([\d.]+)\s*([kKMG]?)\s*$")
 Cell = collections.namedtuple("Cell", "value place low high")
-FACTORS = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9}
+FACTORS = {"": 1, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9}
 
 
 def dominant(schemes):
