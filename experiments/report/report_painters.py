@@ -18,6 +18,8 @@ SMOOTH_PART = 1 / 40
 # The first line of a panel to the last: where lines meet, those below are still seen.
 LINE_WIDTHS = 2.2, 1.6
 MARK_SIZES = 6.0, 4.8
+# Of the highest bar, what an axis shows where a number is above it.
+NUMBER_ROOM = 1.06
 
 
 def mode_mark(mode, color):
@@ -110,20 +112,31 @@ def paint_lines(plot, axes, points):
 
 
 def paint_ideal(plot, axes, points, places):
-    """What there would be without communication: y = x, or what efficiencies say of other axes.
-    Returns the values."""
+    """What there would be without communication. Returns the values; nothing is drawn where y has
+    no such value, or several at one x."""
     spec, ideal = plot.spec, {}
     for point in points:
-        y, efficiency = point.number(spec.y), point.number("efficiency")
-        if spec.y in report_plot.BY_SPEEDUP and y and efficiency:
-            ideal.setdefault(places[point.value(spec.x)], []).append(y / efficiency)
+        value = ideal_of(point, spec.y)
+        if value:
+            ideal.setdefault(places[point.value(spec.x)], []).append(value)
     if any(not math.isclose(min(ys), max(ys), rel_tol=1e-3) for ys in ideal.values()):
         return []  # Of several numbers of devices, say: there is no one such line.
-    xs = sorted(ideal) or sorted(places.values())
-    ys = [ideal[x][0] for x in xs] if ideal else xs
-    (line,) = axes.plot(xs, ys, color="black", linestyle=(0, (1, 2.5)), linewidth=1.1, zorder=3.5)
-    plot.legend["ideal"] = line
+    xs = sorted(ideal)
+    ys = [ideal[x][0] for x in xs]
+    if xs:
+        (line,) = axes.plot(
+            xs, ys, color="black", linestyle=(0, (1, 2.5)), linewidth=1.1, zorder=3.5
+        )
+        plot.legend["ideal"] = line
     return ys
+
+
+def ideal_of(point, column):
+    """Of a point without communication; None where nobody can say it."""
+    if column == "iteration_seconds":
+        return point.number("compute_seconds")
+    value, efficiency = point.number(column), point.number("efficiency")
+    return value / efficiency if column in report_plot.BY_SPEEDUP and value and efficiency else None
 
 
 def slots(plot, points):
@@ -169,8 +182,10 @@ def paint_bars(plot, axes, points):
         plot.explain_series(group, patches.Patch(facecolor=color))
     plot.explain_extra(hatched)
     if len(plot.modes) == 1 and room_for_numbers(plot, axes):
-        write_values(axes, labels, data.unit_of(spec.y, [p.number(spec.y) for p in plot.points])[1])
-        shown.append(1.06 * max(shown))
+        # In the axis' unit, which is chosen with the room for them in all panels.
+        top = NUMBER_ROOM * max(point.number(spec.y) for point in plot.points)
+        write_values(axes, labels, data.unit_of(spec.y, [top])[1])
+        shown.append(NUMBER_ROOM * max(shown))
     return shown
 
 

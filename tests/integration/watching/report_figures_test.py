@@ -61,6 +61,29 @@ class Figures(FiguresTest):
         )
         self.assertGreater(self.pixels("curve.png", COLORS["wfbp"])[0], without + 50)
 
+    def test_the_ideal_is_of_what_y_is(self):
+        """Not y = x where y is no speedup."""
+        rows = [point("wfbp", workers, 0.5) for workers in (1, 2, 4)]
+        for y, ideal in [
+            ("speedup", [1, 2, 4]),
+            ("efficiency", [1, 1, 1]),
+            ("images_per_second", [80, 160, 320]),
+            ("iteration_seconds", [0.4, 0.4, 0.4]),
+            ("bytes_out", None),
+            ("gpu_busy", None),
+        ]:
+            with self.subTest(y):
+                said = self.drawn(rows, {"name": "curve", "y": y, "ideal": True})["ideal"]
+                self.assertEqual(said and [round(value, 6) for value in said], ideal)
+
+    def test_numbers_of_bars_are_in_the_axis_unit(self):
+        """Also where the room above a bar is what makes it gigabytes."""
+        figure = {"name": "bars", "kind": "BARS", "y": "bytes_out"}
+        for bytes_out, unit, number in [(9.6e9, "GB", "9.6"), (9.3e9, "MB", "9,300")]:
+            said = self.drawn([point("wfbp", 2, bytes_out=bytes_out)], figure)
+            self.assertIn(f"({unit}/", said["label"])
+            self.assertEqual(said["numbers"], [number])
+
     def test_every_kind_with_panels_and_logarithms(self):
         rows = [
             point(
