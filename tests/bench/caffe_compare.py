@@ -7,8 +7,9 @@
 a build with that Caffe. Every program trains the same net with the same solver on blobs of constants,
 so no time goes into reading, and is bound to one core with all its threads; ours with its
 scheduler and server, too. The programs take turns, so that whatever else the machine does meets all
-of them. A rate is that between the first and the last line "Iteration N" of a program's log; shown are
-medians over the rounds.
+of them. A rate is that between the second and the last line "Iteration N ... loss =" of a program's
+log, each of which ends the same part of an iteration; shown are medians over the rounds. What stock
+Caffe computes after its last iteration, a loss without training, does not count.
 
 Where rates change from minute to minute, --pairs=CORE,CORE compares what runs at the same time: stock
 Caffe on one core, the other program on the other one, which they swap each round, with --longer times the
@@ -129,7 +130,8 @@ NETS = {
 MODELS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../configs/models")
 DATA_LAYER = re.compile(r'^layer \{\n  name: "data"\n.*?^\}\n', re.MULTILINE | re.DOTALL)
 
-STAMP = re.compile(r"^I(\d{8} \d\d:\d\d:\d\d\.\d+) .*\] Iteration (\d+)[ ,]", re.MULTILINE)
+# Not Caffe's "Iteration N, lr = ", which comes after the update.
+STAMP = re.compile(r"^I(\d{8} \d\d:\d\d:\d\d\.\d+) .*\] Iteration (\d+)\b.*, loss = ", re.MULTILINE)
 
 
 def net_text(name):
@@ -170,17 +172,18 @@ def write(path, text):
     return path
 
 
-def stamps_of(log):
-    """[(second, iteration)] of a log's lines; the first ones warm up."""
+def stamps_of(log, iterations):
+    """[(second, iteration)] of a log's lines up to that iteration; the first one warms up."""
     return [
         (datetime.datetime.strptime(stamp, "%Y%m%d %H:%M:%S.%f").timestamp(), int(iteration))
         for stamp, iteration in STAMP.findall(log)
+        if int(iteration) <= iterations
     ][1:]
 
 
-def rate(log, batch):
-    """Images per second by a log's first and last iteration."""
-    stamps = stamps_of(log)
+def rate(log, batch, iterations):
+    """Images per second up to that iteration of a log."""
+    stamps = stamps_of(log, iterations)
     (begin, first), (end, last) = stamps[0], stamps[-1]
     return (last - first) * batch / (end - begin)
 
@@ -192,9 +195,9 @@ def iteration_at(stamps, second):
     raise ValueError(f"the log says nothing of second {second}")
 
 
-def ratio_of(log, other):
+def ratio_of(log, other, iterations):
     """How many iterations the first log's program did for one of the other's, at the same time."""
-    first, second = stamps_of(log), stamps_of(other)
+    first, second = stamps_of(log, iterations), stamps_of(other, iterations)
     begin = max(first[0][0], second[0][0])
     end = min(first[-1][0], second[-1][0])
     if end <= begin:
@@ -271,7 +274,8 @@ def take_turns(contest, columns, options):
     rates = {column: [] for column in columns}
     for _ in range(options.rounds):
         for column in columns:
-            rates[column].append(rate(contest.of(column)(options.core), contest.batch))
+            log = contest.of(column)(options.core)
+            rates[column].append(rate(log, contest.batch, contest.iterations))
     medians = [statistics.median(rates[column]) for column in columns]
     return (
         "".join(f"{median:>10.1f}" for median in medians)
@@ -293,7 +297,7 @@ def run_in_pairs(contest, columns, options):
             one, other = cores if turn % 2 == 0 else reversed(cores)
             with concurrent.futures.ThreadPoolExecutor() as pool:
                 logs = [pool.submit(contest.of(column), one), pool.submit(contest.stock, other)]
-                ratios.append(ratio_of(*(log.result() for log in logs)))
+                ratios.append(ratio_of(*(log.result() for log in logs), contest.iterations))
         mean, low, high = statistics.geometric_mean(ratios), min(ratios), max(ratios)
         cells.append(f"{column} {mean:.2f} ({low:.2f} to {high:.2f})")
     return "  ".join(cells)
