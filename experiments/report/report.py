@@ -1,12 +1,13 @@
 """The report of an experiment: figures and report.html, from what `poseidon experiment` has left in
 a directory.
 
-    python3 experiments/report/report.py DIR [--points=N]
+    python3 experiments/report/report.py DIR [--points=N] [--left_out=M]
 
 Reads DIR/experiment.json (the Experiment message of proto/experiment.proto as JSON),
 DIR/results.csv and the losses in DIR/points/*.json; writes DIR/NAME.png for each figure and
-DIR/report.html. --points: how many the whole experiment has. Figures need Matplotlib (Debian:
-python3-matplotlib); without it the report has tables only. Ends with 1 if DIR has no results."""
+DIR/report.html. --points: how many the whole experiment has; --left_out: how many of them the mode
+that was executed can't. Figures need Matplotlib (Debian: python3-matplotlib); without it the report
+has tables only. Ends with 1 if DIR has no results."""
 
 import argparse
 import os
@@ -66,6 +67,7 @@ def main():
     )
     parser.add_argument("directory", metavar="DIR")
     parser.add_argument("--points", type=int, metavar="N")
+    parser.add_argument("--left_out", type=int, metavar="M", default=0)
     arguments = parser.parse_args()
     figures = figures_module()
     try:
@@ -77,7 +79,8 @@ def main():
     if figures is None:
         print(f"report.py: {ADVICE}")
     pictures = draw(results, figures)
-    path = report_page.write(results, pictures, notes, arguments.points)
+    size = report_page.Size(arguments.points, arguments.left_out)
+    path = report_page.write(results, pictures, notes, size)
     drawn = sum(picture[1] is not None for picture in pictures)
     print(f"{path}: {counted(len(results.finished), 'point')}, {counted(drawn, 'figure')}")
     return 0

@@ -18,8 +18,8 @@ ROUNDING = 1e-9
 
 # No column of results.csv: the servers that are more than the workers.
 SPARE_SERVERS = "spare_servers"
-# Rows with the same values here, in any mode, are the same point. The order is the one in which
-# figures tell lines apart that they were not asked to.
+# What tells points apart that figures show: rows of one `point` have the same values here, in any
+# mode. The order is the one in which figures tell lines apart that they were not asked to.
 IDENTITY = [
     "system",
     "model",
@@ -84,6 +84,7 @@ COLUMNS = {
     "difference": Column("share", "difference from published", "difference {}"),
     "fitted": Column("text", "fitted", "{}"),
     "source": Column("text", "source", "{}"),
+    "point": Column("text", "point", "{}"),
     "key": Column("text", "key", "{}"),
 }
 # Of (least value, unit, factor), the first whose least value the largest shown reaches.
@@ -130,8 +131,9 @@ class Point:
 
     @property
     def identity(self):
-        """What the rows of the same point in several modes have in common."""
-        return tuple(self.value(column) for column in IDENTITY)
+        """What only the rows of the same point in several modes have in common. Of tables without
+        the column `point`, what other columns say."""
+        return self.text("point") or tuple(self.value(column) for column in IDENTITY)
 
     @property
     def fitted(self):

@@ -1,6 +1,7 @@
 """report.html of an experiment: what was asked, the figures, published values against ours, the
 modes against each other, all results, and how they were made."""
 
+import collections
 import html
 import os
 import re
@@ -43,6 +44,12 @@ code { font-size: .9em; }
 PERCENT = round(100 * data.TOLERANCE)
 # Of a row beside its values; longer texts of these wrap.
 WIDE = ["source", "schemes"]
+# No value for readers: points' hashes.
+HIDDEN = ["point", "key"]
+
+# How many points the whole experiment has, None if nobody said; and how many of them are left out,
+# as the mode that was executed can't execute them.
+Size = collections.namedtuple("Size", "planned left_out")
 
 
 def escape(text):
@@ -340,7 +347,7 @@ def results_section(results):
     columns = [
         column
         for column in data.COLUMNS
-        if column != "key" and any(point.text(column) for point in results.points)
+        if column not in HIDDEN and any(point.text(column) for point in results.points)
     ]
     if not columns:
         return ["<h2>All results</h2>", paragraph("There is no result yet.")]
@@ -368,7 +375,7 @@ def figures_section(pictures):
     return lines
 
 
-def making_section(results, planned):
+def making_section(results, size):
     """Modes, files, numbers of points."""
     name = data.text(results.experiment, "name") or os.path.basename(
         os.path.abspath(results.directory)
@@ -380,12 +387,12 @@ def making_section(results, planned):
         '<a href="results.csv">results.csv</a> has the numbers above and '
         "<code>points/</code> those of each point.</p>",
     ]
-    for text in made(results, planned):
+    for text in made(results, size):
         lines.append(paragraph(text))
     return lines
 
 
-def made(results, planned):
+def made(results, size):
     """Sentences on how many points are there."""
     counts = {
         mode: sum(point.text("mode") == mode for point in results.finished)
@@ -394,7 +401,7 @@ def made(results, planned):
     done = ", ".join(f"{count} {data.DONE.get(mode, mode)}" for mode, count in counts.items())
     sentences = [
         f"Points: {done or 'none'}"
-        + (f", of {planned} that the experiment has." if planned is not None else ".")
+        + (f", of {size.planned} that the experiment has." if size.planned is not None else ".")
     ]
     lacking = len(results.points) - len(results.finished)
     if lacking:
@@ -402,7 +409,12 @@ def made(results, planned):
             f"{lacking} row{'s' if lacking > 1 else ''} of results.csv "
             f"{'have' if lacking > 1 else 'has'} no result."
         )
-    if planned is not None and counts and max(counts.values()) < planned:
+    if size.left_out:
+        sentences.append(
+            f"{size.left_out} {'are' if size.left_out > 1 else 'is'} left out, as the mode of "
+            "the last command can't execute them."
+        )
+    if size.planned is not None and counts and max(counts.values()) + size.left_out < size.planned:
         sentences.append(
             "The experiment is not finished: the verb with the same directory goes on "
             "with the points that it lacks."
@@ -410,19 +422,19 @@ def made(results, planned):
     return sentences
 
 
-def write(results, pictures, notes, planned):
+def write(results, pictures, notes, size):
     """Writes report.html into the results directory, whole or not at all."""
     experiment = results.experiment
     title = data.text(experiment, "title") or data.text(experiment, "name") or "Experiment"
     body = [
         f"<h1>{escape(title)}</h1>",
         *(paragraph(text) for text in data.entries(experiment, "about")),
-        *(paragraph(text, "note") for text in [made(results, planned)[0], *notes]),
+        *(paragraph(text, "note") for text in [made(results, size)[0], *notes]),
         *figures_section(pictures),
         *published_section(results),
         *check_section(results),
         *results_section(results),
-        *making_section(results, planned),
+        *making_section(results, size),
     ]
     page = (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">\n'

@@ -21,7 +21,7 @@ COLUMNS = (
     "policy,batch,parameters,goodput_gbps,message_cost_us,flops,reduction_rate,update_rate,"
     "iteration_seconds,compute_seconds,images_per_second,speedup,"
     "efficiency,gpu_busy,bytes_out,bytes_in,bytes_mean,imbalance,predicted_seconds,schemes,"
-    "accuracy,goodput,published,difference,fitted,source,key"
+    "accuracy,goodput,published,difference,fitted,source,point,key"
 ).split(",")
 PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
 # Prints how many pixels of a picture have each of the colors, in an interpreter with Matplotlib.

@@ -114,6 +114,28 @@ class Tables(ReportTest):
         )
         self.assertEqual([row["run (ms)"][0] for row in rows], ["500", "", ""])
 
+    def test_modes_of_points_that_differ_in_no_column(self):
+        """Such as by settings of the communication: each is compared with itself."""
+        rows = [
+            point("wfbp", 4, seconds * factor, mode=mode, point=name)
+            for name, seconds in [("a", 0.5), ("b", 0.9)]
+            for mode, factor in [("simulate", 1), ("emulate", 1.02)]
+        ]
+        self.write(rows)
+        page = self.report()
+        self.assertIn("Of 2 points both simulated and emulated, all agree to 10%", page.text)
+        shown = page.rows("The modes against each other")
+        self.assertEqual([row["simulated (ms)"][0] for row in shown], ["500", "900"])
+
+    def test_points_that_a_mode_can_not_execute_are_not_waited_for(self):
+        self.write([point("wfbp", workers, mode="emulate") for workers in (2, 4)])
+        unfinished = "The experiment is not finished"
+        self.assertIn(unfinished, self.report("--points=5").text)
+        self.assertIn(unfinished, self.report("--points=5", "--left_out=2").text)
+        page = self.report("--points=5", "--left_out=3")
+        self.assertNotIn(unfinished, page.text)
+        self.assertIn("3 are left out, as the mode of the last command can't", page.text)
+
     def test_escapes(self):
         evil = '<script>alert("&")</script>'
         row = point(evil, 2, model='a, "b"', published=1, source="<i>&amp;</i>")
