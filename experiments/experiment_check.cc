@@ -302,6 +302,7 @@ class FigureChecker {
         fields_.Fail(field, "a MAP needs `color`, the column that it shows");
       }
       CheckColumns(field, figure);
+      CheckIdeal(field, figure);
       fields_.CheckAllKnown(field + ".net", "net", figure.net(), NetNames(experiment_));
       fields_.CheckAllKnown(field + ".system", "system", figure.system(), SystemNames(experiment_));
       fields_.CheckAllKnown(field + ".condition", "condition", figure.condition(),
@@ -319,6 +320,16 @@ class FigureChecker {
     fields_.CheckKnown(field + ".series", "column", figure.series(), columns);
     if (figure.has_panel()) fields_.CheckKnown(field + ".panel", "column", figure.panel(), columns);
     if (figure.has_color()) fields_.CheckKnown(field + ".color", "column", figure.color(), columns);
+  }
+
+  // What there would be without communication can be said of these only.
+  void CheckIdeal(const std::string& field, const Figure& figure) const {
+    const Names known = {"speedup", "efficiency", "images_per_second", "iteration_seconds"};
+    if (!figure.ideal() || figure.kind() != Figure::LINES) return;
+    if (std::find(known.begin(), known.end(), figure.y()) != known.end()) return;
+    fields_.Fail(field + ".ideal", "nobody knows an ideal " + figure.y() +
+                                       "; leave `ideal` out, or let y be speedup, efficiency, "
+                                       "images_per_second or iteration_seconds");
   }
 
   FieldChecks fields_;

@@ -141,6 +141,10 @@ TEST_F(ExperimentCheckTest, FiguresAreCheckedBeforeAnythingStarts) {
   EXPECT_THAT(figure("condition: \"slow\""), HasSubstr("there is no condition \"slow\""));
   EXPECT_EQ(figure("workers: 2 workers: 4"), "not refused");
   EXPECT_THAT(figure("workers: 0"), HasSubstr("workers must be at least 1"));
+  EXPECT_EQ(figure("ideal: true"), "not refused");
+  EXPECT_EQ(figure("ideal: true y: \"iteration_seconds\""), "not refused");
+  EXPECT_THAT(figure("ideal: true y: \"gpu_busy\""),
+              HasSubstr("nobody knows an ideal gpu_busy; leave `ideal` out, or let y be speedup"));
 }
 
 }  // namespace
