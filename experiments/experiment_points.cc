@@ -196,11 +196,13 @@ bool IsFor(const Published& published, const ExperimentPoint& point) {
 }
 
 // What of the job decides. A device's flops do so where gradients may be rebuilt from factors; a
-// net that says them has times of its own.
+// net that says them has times of its own. A solver does by what it says (ExperimentPoint.solver),
+// from wherever it is read.
 Job WhatDecides(const ExperimentPoint& point) {
   Job job = point.job;
   const bool factors = OnlyScheme(job.communication().policy()) == SCHEME_UNSPECIFIED;
   if (point.flops_of_net && !factors) job.mutable_cluster()->clear_flops();
+  if (!point.solver.empty()) job.mutable_training()->clear_solver();
   return job;
 }
 

@@ -190,6 +190,8 @@ std::string LineOf(const Experiment& experiment, const ExperimentPoint& point, E
   AddSetting(point, mode, row);
   AddOutcome(point, result, row);
   AddPublished(experiment, point, SpeedupOf(point, result), row);
+  // The same in every mode, where settings that are no column tell two points apart.
+  row.Add(KeyOf(point, ExperimentMode::kSimulate));
   row.Add(KeyOf(point, mode));
   return row.line();
 }
@@ -226,7 +228,7 @@ ExperimentResults::ExperimentResults(std::string directory, const Experiment& ex
   RefuseAnothersDirectory(directory_, experiment_.name());
   for (size_t point = 0; point < points_.size(); ++point) {
     for (const ExperimentMode mode : kModes) {
-      if (const auto result = ReadResult(PathOf({point, mode}))) results_[{point, mode}] = *result;
+      if (const auto result = ReadResult(PathOf({point, mode}))) Keep({point, mode}, *result);
     }
   }
   WriteFileAtomically(directory_ + "/experiment.json", ExperimentAsJson(experiment_));
@@ -238,22 +240,25 @@ bool ExperimentResults::Has(size_t point, ExperimentMode mode) const {
 }
 
 const PointResult& ExperimentResults::Get(size_t point, ExperimentMode mode) const {
-  return results_.at({point, mode});
+  return results_.at({point, mode}).result;
 }
 
 void ExperimentResults::Put(size_t point, ExperimentMode mode, const PointResult& result) {
   const Row row{point, mode};
   WriteFileAtomically(PathOf(row), ToJson(result).dump(2) + "\n");
-  results_[row] = result;
+  Keep(row, result);
   WriteTable();
+}
+
+void ExperimentResults::Keep(const Row& row, const PointResult& result) {
+  results_[row] = {result, LineOf(experiment_, points_[row.point], row.mode, result)};
 }
 
 void ExperimentResults::WriteTable() const {
   std::string table = Heading();
-  for (const auto& [row, result] : results_) {
-    table += LineOf(experiment_, points_[row.point], row.mode, result);
-  }
-  WriteFileAtomically(directory_ + "/results.csv", table);
+  for (const auto& [row, kept] : results_) table += kept.line;
+  // Without a sync: it can be made anew from the points, which are synced.
+  WriteFileQuickly(directory_ + "/results.csv", table);
 }
 
 std::string ExperimentResults::PathOf(const Row& row) const {

@@ -43,13 +43,19 @@ class ExperimentResults {
     }
   };
 
+  struct Kept {
+    PointResult result;
+    std::string line;  // of results.csv, made once: the whole table is written with each point
+  };
+
+  void Keep(const Row& row, const PointResult& result);
   void WriteTable() const;
   std::string PathOf(const Row& row) const;
 
   std::string directory_;
   Experiment experiment_;
   std::vector<ExperimentPoint> points_;
-  std::map<Row, PointResult> results_;
+  std::map<Row, Kept> results_;
 };
 
 // Against one device alone: a point without communication has as many as devices.

@@ -43,6 +43,7 @@ inline constexpr std::string_view kResultColumns[] = {"system",
                                                       "difference",
                                                       "fitted",
                                                       "source",
+                                                      "point",
                                                       "key"};
 
 }  // namespace poseidon
