@@ -8,6 +8,7 @@
 #include <iterator>
 #include <thread>
 
+#include "client/pace/compute_disturbance.h"
 #include "core/atomic_file.h"
 #include "core/error.h"
 #include "core/files/directories.h"
@@ -87,7 +88,9 @@ void ThrowIf(const std::optional<std::string>& reason) {
 
 Iterations IterationsOf(const ExperimentPoint& point, const ProcessOptions& options) {
   const bool balanced = point.job.training().batch() == Training::BALANCED;
-  return {std::max(balanced ? kBalancedWarmUp : kLeastWarmUp, WarmUpIterations(point.job)),
+  Job unlike = point.job;
+  *unlike.mutable_cluster()->mutable_deviation() = DeviationsOf(point);
+  return {std::max(balanced ? kBalancedWarmUp : kLeastWarmUp, WarmUpIterations(unlike)),
           std::max(point.iterations, options.iterations)};
 }
 
@@ -132,12 +135,19 @@ Job JobFor(const ExperimentPoint& point, const Iterations& iterations,
   return job;
 }
 
+// Replays vary as simulated machines do, or the two would not be of the same point.
+ExperimentPoint Disturbed(ExperimentPoint point) {
+  if (IsReplay(point)) DisturbUnlessSaid(*point.job.mutable_cluster());
+  return point;
+}
+
 std::string Slower(const std::string& bandwidth, int slow_motion) {
   return FormatBitRate(ParseBitRate(bandwidth) / slow_motion);
 }
 
 // The same point on machines and links so many times as slow.
 ExperimentPoint InSlowMotion(ExperimentPoint point, int factor) {
+  if (factor == 1) return point;
   Cluster& cluster = *point.job.mutable_cluster();
   Network& network = *cluster.mutable_network();
   const auto longer = [&](const std::string& duration) {
@@ -251,7 +261,7 @@ std::optional<std::string> WhyNotRun(const ExperimentPoint& point, size_t hosts)
 PointResult EmulatePoint(const ExperimentPoint& real, const ProcessOptions& options) {
   ThrowIf(WhyNotEmulated(real));
   const int slow_motion = IsReplay(real) ? options.slow_motion : 1;
-  const ExperimentPoint point = slow_motion == 1 ? real : InSlowMotion(real, slow_motion);
+  const ExperimentPoint point = InSlowMotion(Disturbed(real), slow_motion);
   const Iterations iterations = IterationsOf(point, options);
   const NetworkTestbed testbed(TestbedFor(point, slow_motion));
   std::vector<std::string> addresses;
@@ -280,9 +290,10 @@ PointResult EmulatePoint(const ExperimentPoint& real, const ProcessOptions& opti
   return result;
 }
 
-PointResult RunPoint(const ExperimentPoint& point, const ProcessOptions& options,
+PointResult RunPoint(const ExperimentPoint& real, const ProcessOptions& options,
                      const RemoteOptions& remote) {
-  ThrowIf(WhyNotRun(point, remote.hosts.size()));
+  ThrowIf(WhyNotRun(real, remote.hosts.size()));
+  const ExperimentPoint point = Disturbed(real);
   const Iterations iterations = IterationsOf(point, options);
   std::vector<std::string> addresses;
   for (const Host& host : remote.hosts) addresses.push_back(host.address);

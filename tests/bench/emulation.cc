@@ -74,6 +74,7 @@ ExperimentPoint MakePoint(const Replay& replay, const std::string& system, int w
   Cluster& cluster = *point.job.mutable_cluster();
   cluster.set_workers(workers);
   cluster.set_servers(workers);
+  cluster.mutable_disturbance();  // none: what varies would be taken for a wrong prediction
   Network& network = *cluster.mutable_network();
   network.set_bandwidth(bandwidth);
   network.set_message_cost(FLAGS_message_cost);

@@ -86,6 +86,7 @@ ExperimentPoint MakePoint(const std::string& layers, int workers, const std::str
   point.model = DescribeReplay(replay).model;
   point.job.mutable_cluster()->set_workers(workers);
   point.job.mutable_cluster()->set_servers(workers);
+  point.job.mutable_cluster()->mutable_disturbance();  // none, so that least times are exact
   point.job.mutable_cluster()->mutable_network()->set_bandwidth("1Gbps");
   *point.job.mutable_communication() = FindPolicy(SimulatedPolicies(), system)->second;
   // As points of experiments have it: how many are planned depends on the machine's cores.

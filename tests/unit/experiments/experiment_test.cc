@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -9,12 +10,14 @@
 #include <set>
 #include <sstream>
 
+#include "client/pace/compute_disturbance.h"
 #include "core/error.h"
 #include "experiments/experiment_results.h"
 #include "experiments/process_point.h"
 #include "experiments/simulated_point.h"
 #include "planner/model_times.h"
 #include "planner/policies.h"
+#include "proto/text_format.h"
 #include "tests/unit/experiments/experiment_fixture.h"
 
 namespace poseidon {
@@ -212,6 +215,9 @@ TEST_F(ExperimentTest, WhatIsTrainedIsPartOfTheKey) {
   models["small"].solver = "max_iter: 100";
   const std::string before = KeyOf(PointsOf(file, models)[0], ExperimentMode::kEmulate);
   EXPECT_EQ(before, KeyOf(PointsOf(file, models)[0], ExperimentMode::kEmulate));
+  // Wherever it is, and however the experiment file spells its path.
+  models["small"].training->set_solver("/elsewhere/solver");
+  EXPECT_EQ(before, KeyOf(PointsOf(file, models)[0], ExperimentMode::kEmulate));
   models["small"].solver = "max_iter: 200";
   EXPECT_NE(before, KeyOf(PointsOf(file, models)[0], ExperimentMode::kEmulate));
 }
@@ -336,6 +342,68 @@ TEST_F(ExperimentTest, TheTableSaysWhatWasMeasuredAndPublished) {
   EXPECT_EQ(row["source"], "a \"book\", first edition");
   std::ifstream json(Path("out/experiment.json"));
   EXPECT_EQ(nlohmann::json::parse(json)["published"][0]["speedup"], 3);
+}
+
+// Some settings are no column of their own.
+TEST_F(ExperimentTest, RowsOfAPointSayThatTheyAre) {
+  const std::vector<ExperimentPoint> points =
+      Points(std::string(kExperiment) +
+             "sweep { net: \"small\" system: \"wfbp\" workers: 2 bandwidth: \"1Gbps\""
+             " cluster { network { goodput_share: 0.9 } flops: 1e12 }"
+             " communication { lanes: 3 kv_pair_bytes: 4000 } }");
+  const ExperimentMode modes[] = {ExperimentMode::kSimulate, ExperimentMode::kEmulate};
+  ExperimentResults results(Path("out"), Experiment(), {points.front(), points.back()});
+  // Last comes first, and yet the table has the experiment's order.
+  for (const size_t point : {1, 0}) {
+    for (const ExperimentMode mode : modes) results.Put(point, mode, SomeResult(0.01));
+  }
+  const auto rows = ReadCsv(Path("out/results.csv"));
+  ASSERT_EQ(rows.size(), 1 + 4);
+  const size_t column = std::find(rows[0].begin(), rows[0].end(), "point") - rows[0].begin();
+  ASSERT_LT(column, rows[0].size());
+  for (const size_t row : {1, 2, 3, 4}) {
+    EXPECT_EQ(rows[row][column],
+              KeyOf(row < 3 ? points.front() : points.back(), ExperimentMode::kSimulate));
+  }
+  EXPECT_NE(rows[1][column], rows[3][column]);
+}
+
+// What the daemons of a point get that can't be started.
+class ProcessJobTest : public ExperimentTest {
+ protected:
+  Job JobFor(const ExperimentPoint& point) const {
+    ProcessOptions options;
+    options.directory = Path("processes");
+    RemoteOptions remote;
+    for (int i = 0; i < point.job.cluster().workers(); ++i) {
+      remote.hosts.push_back({"host" + std::to_string(i), "127.0.0.1"});
+    }
+    remote.shell = "false";
+    EXPECT_THROW(RunPoint(point, options, remote), Error);
+    Job job;
+    ReadTextFile(options.directory + "/job.prototxt", job);
+    return job;
+  }
+};
+
+TEST_F(ProcessJobTest, ReplaysVaryAsSimulatedMachinesDo) {
+  ExperimentPoint point = Points(kExperiment)[0];
+  EXPECT_EQ(JobFor(point).cluster().disturbance().SerializeAsString(),
+            MeasuredDisturbance().SerializeAsString());
+  point.job.mutable_cluster()->mutable_disturbance()->set_layer_spread(0.5);
+  const Disturbance said = JobFor(point).cluster().disturbance();
+  EXPECT_EQ(said.layer_spread(), 0.5);
+  EXPECT_EQ(said.iteration_spread(), 0);
+}
+
+TEST_F(ProcessJobTest, AConditionWarmsUpAsLongAsItIsSimulated) {
+  ExperimentPoint point = Points(kExperiment)[0];
+  const int counted = ProcessOptions().iterations;
+  EXPECT_EQ(JobFor(point).training().iterations(), 5 + counted);
+  Deviation& deviation = *point.condition.add_deviation();
+  deviation.set_worker(1);
+  deviation.set_compute_factor(2);
+  EXPECT_EQ(JobFor(point).training().iterations(), 20 + counted);
 }
 
 TEST_F(ExperimentTest, PlannedPointsAreThePlannersPrediction) {
