@@ -307,39 +307,47 @@ std::string Points(size_t count) {
   return std::to_string(count) + (count == 1 ? " point" : " points");
 }
 
+struct Todo {
+  std::vector<size_t> points;
+  size_t left_out = 0;  // points that lack a result and can't have one in this mode
+};
+
 // The points that lack a result and can have one. Says what the others are.
-std::vector<size_t> PointsToDo(const ExperimentResults& results, ExperimentMode mode) {
+Todo PointsToDo(const ExperimentResults& results, ExperimentMode mode) {
   const size_t hosts = mode == ExperimentMode::kRun ? MachinesFromFlags().size() : 0;
-  std::vector<size_t> todo;
+  Todo todo;
   size_t there = 0;
-  std::map<std::string, int> left_out;
+  std::map<std::string, size_t> left_out;
   for (size_t i = 0; i < results.points().size(); ++i) {
     if (results.Has(i, mode)) {
       ++there;
     } else if (const auto reason = WhyNot(results.points()[i], mode, hosts)) {
       ++left_out[*reason];
     } else {
-      todo.push_back(i);
+      todo.points.push_back(i);
     }
   }
   std::cout << Points(results.points().size());
   if (there > 0) std::cout << ", of which " << there << " are there already";
   std::cout << std::endl;
   for (const auto& [reason, count] : left_out) {
+    todo.left_out += count;
     std::cout << count << " left out: " << reason << std::endl;
   }
   return todo;
 }
 
 // False if there is no report. Throws Interrupted.
-bool MakeReport(const std::string& directory, size_t points, Interruption& interruption) {
+bool MakeReport(const ExperimentResults& results, const Todo& todo, Interruption& interruption) {
+  const std::string& directory = results.directory();
   // Debian's Python has Debian's matplotlib; another one that comes first in PATH may not.
   const std::string debians = "/usr/bin/python3";
   const std::string script = SupportFile("poseidon_report/report.py");
   ChildOptions options;
   options.name = "the report";
   options.command = {fs::exists(debians) ? debians : "python3", script, directory,
-                     "--points=" + std::to_string(points)};
+                     "--points=" + std::to_string(results.points().size()),
+                     "--left_out=" + std::to_string(todo.left_out)};
   options.log = directory + "/report.log";
   options.inherit_output = true;
   ChildProcess report(std::move(options));
@@ -377,15 +385,15 @@ ExitCode ExperimentVerb() {
   const ExperimentFile file = ReadExperiment(CheckInputFile(FLAGS_experiment));
   const std::string directory = OutputDirectory(file.experiment.name(), FLAGS_experiment);
   ExperimentResults results(directory, file.experiment, PointsOf(file, LoadNets(file)));
-  const std::vector<size_t> todo = PointsToDo(results, mode);
-  if (mode == ExperimentMode::kEmulate && !todo.empty()) CheckCanMakeTestbed();
+  const Todo todo = PointsToDo(results, mode);
+  if (mode == ExperimentMode::kEmulate && !todo.points.empty()) CheckCanMakeTestbed();
   Interruption interruption;
-  Execution execution(results, mode, todo, interruption);
+  Execution execution(results, mode, todo.points, interruption);
   bool reported = false;
   try {
-    execution.Execute(todo);
+    execution.Execute(todo.points);
     std::cout << "results: " << directory << "/results.csv" << std::endl;
-    reported = MakeReport(directory, results.points().size(), interruption);
+    reported = MakeReport(results, todo, interruption);
   } catch (const Error& error) {
     if (error.exit_code() != ExitCode::kInterrupted) throw;
     throw Error(ExitCode::kInterrupted,
