@@ -106,22 +106,6 @@ Counts Scheduler(const Job& job) {
   return {};
 }
 
-// What says that the first iteration has ended, from one process to another.
-class Signal {
- public:
-  Signal() { PCHECK(pipe(ends_) == 0); }
-
-  void Send() const { PCHECK(write(ends_[1], "", 1) == 1); }
-
-  void Await() const {
-    char byte = 0;
-    PCHECK(read(ends_[0], &byte, 1) == 1);
-  }
-
- private:
-  int ends_[2];  // closed when the benchmark ends
-};
-
 Counts Server(const Job& job, int rank, const Signal& warm) {
   ZmqRuntime runtime({Role::kServer, -1}, NodeZmqOptions(job, "127.0.0.1"));
   ServerOptions options;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <glog/logging.h>
+#include <unistd.h>
 
 #include <memory>
 #include <optional>
@@ -24,6 +25,22 @@ inline Envelope AwaitEnvelope(ZmqRuntime& runtime, MessageKind kind) {
     CHECK(envelope->kind != MessageKind::kEnd) << "the job ended early";
   }
 }
+
+// What says that the first iteration has ended, from one process to another.
+class Signal {
+ public:
+  Signal() { PCHECK(pipe(ends_) == 0); }
+
+  void Send() const { PCHECK(write(ends_[1], "", 1) == 1); }
+
+  void Await() const {
+    char byte = 0;
+    PCHECK(read(ends_[0], &byte, 1) == 1);
+  }
+
+ private:
+  int ends_[2];  // closed when the benchmark ends
+};
 
 // Is the job's scheduler, at the port that it names, until the job ends.
 inline void RunScheduler(const Job& job) {

@@ -2,6 +2,8 @@
 //
 //   bench_parameter_server [MIB] [ITERATIONS] [ROUNDS]      default 64 12 5
 //
+// MIB is a multiple of 16, so that each size of chunks divides the layer.
+//
 // Two workers and one server, each a process of its own on loopback, exchange one layer of MIB
 // mebibytes in chunks of 64 KiB, 1 MiB and 16 MiB; nothing is computed, so the exchange is all
 // there is. The raw contender is what the protocol costs at least: DEALER workers send the chunks
@@ -20,6 +22,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -31,6 +34,7 @@
 
 #include "client/worker_session.h"
 #include "core/arithmetic/sum.h"
+#include "core/error.h"
 #include "core/time.h"
 #include "server/server_control.h"
 #include "tests/bench/local_job.h"
@@ -218,7 +222,7 @@ Usage Scheduler(const Setup& setup) {
   return {};
 }
 
-Usage Server(const Setup& setup) {
+Usage Server(const Setup& setup, const Signal& warm) {
   const Job job = MakeJob(setup);
   ZmqRuntime runtime({Role::kServer, -1}, NodeZmqOptions(job, "127.0.0.1"));
   ServerOptions options;
@@ -226,7 +230,8 @@ Usage Server(const Setup& setup) {
   runtime.Attach(kControlLane, std::make_unique<ServerControl>(std::move(options)));
   const double before = ResidentBytes();
   runtime.Start();
-  AwaitEnvelope(runtime, MessageKind::kPlan);
+  // Initial parameters and the first iteration do not count, as with the raw server.
+  warm.Await();
   const double cpu = CpuSeconds();
   AwaitEnvelope(runtime, MessageKind::kEnd);
   const Usage usage{CpuSeconds() - cpu, 0, ResidentBytes() - before};
@@ -234,7 +239,8 @@ Usage Server(const Setup& setup) {
   return usage;
 }
 
-Usage Worker(const Setup& setup) {
+// `warm`: of the server, to whom one worker says it.
+Usage Worker(const Setup& setup, const Signal* warm) {
   WorkerSessionOptions options;
   options.job = MakeJob(setup);
   options.host = "127.0.0.1";
@@ -247,6 +253,7 @@ Usage Worker(const Setup& setup) {
   for (int iteration = 0; iteration <= setup.iterations; ++iteration) {
     session.WaitFresh(0);
     if (iteration == 1) {
+      if (warm != nullptr) warm->Send();
       cpu = CpuSeconds();
       begin = Now();
     }
@@ -268,6 +275,7 @@ struct Sample {
 };
 
 Sample Measure(const Setup& setup, bool raw) {
+  const Signal warm;
   std::vector<std::function<Usage()>> bodies;
   if (raw) {
     bodies.push_back([&] { return RawServer(setup); });
@@ -275,8 +283,10 @@ Sample Measure(const Setup& setup, bool raw) {
       bodies.push_back([&, rank] { return RawWorker(setup, rank); });
     }
   } else {
-    bodies.push_back([&] { return Server(setup); });
-    for (int rank = 0; rank < kWorkers; ++rank) bodies.push_back([&] { return Worker(setup); });
+    bodies.push_back([&] { return Server(setup, warm); });
+    for (int rank = 0; rank < kWorkers; ++rank) {
+      bodies.push_back([&, rank] { return Worker(setup, rank == 0 ? &warm : nullptr); });
+    }
     bodies.push_back([&] { return Scheduler(setup); });
   }
   const std::vector<Usage> usages = RunProcesses(bodies);
@@ -336,6 +346,33 @@ void Run(Setup setup, int rounds) {
       growth / (1 << 20), share / (1 << 20), growth / share);
 }
 
+// Of a place among the arguments. Throws ConfigError.
+int Argument(const std::vector<std::string>& arguments, size_t place, const char* name,
+             int fallback) {
+  if (place >= arguments.size()) return fallback;
+  const std::string& text = arguments[place];
+  int value = 0;
+  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (parsed.ec != std::errc() || parsed.ptr != text.data() + text.size() || value < 1) {
+    throw ConfigError(std::string(name) + " is \"" + text +
+                      "\"; it must be a whole number, at least 1");
+  }
+  return value;
+}
+
+void Main(const std::vector<std::string>& arguments) {
+  constexpr int kLargestChunk = 16;  // in MiB
+  const int mib = Argument(arguments, 1, "MIB", 64);
+  if (mib % kLargestChunk != 0) {
+    throw ConfigError("MIB is " + std::to_string(mib) + "; it must be a multiple of " +
+                      std::to_string(kLargestChunk) + ", the largest chunk");
+  }
+  Setup setup;
+  setup.layer_bytes = int64_t{mib} << 20;
+  setup.iterations = Argument(arguments, 2, "ITERATIONS", 12);
+  Run(setup, Argument(arguments, 3, "ROUNDS", 5));
+}
+
 }  // namespace
 }  // namespace poseidon
 
@@ -348,11 +385,10 @@ int main(int argc, char** argv) {
   google::InitGoogleLogging(argv[0]);
   FLAGS_logtostderr = true;
   FLAGS_minloglevel = google::GLOG_WARNING;
-  const auto argument = [&](int i, int fallback) {
-    return argc > i ? std::atoi(argv[i]) : fallback;
-  };
-  poseidon::Setup setup;
-  setup.layer_bytes = static_cast<int64_t>(argument(1, 64)) << 20;
-  setup.iterations = argument(2, 12);
-  poseidon::Run(setup, argument(3, 5));
+  try {
+    poseidon::Main({argv, argv + argc});
+  } catch (const poseidon::Error& error) {
+    std::fprintf(stderr, "bench_parameter_server: %s\n", error.what());
+    return static_cast<int>(error.exit_code());
+  }
 }
