@@ -27,7 +27,7 @@ import time
 import unittest
 
 import slow_cases
-from timed_result import TimedResult
+import timed_result
 
 REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
@@ -418,8 +418,7 @@ def main():
     parser.add_argument("--slow", action="store_true")
     _, rest = parser.parse_known_args(namespace=_options)
     _options.bin = os.path.abspath(_options.bin)
-    unittest.main(
+    timed_result.run(
         argv=[sys.argv[0], "--verbose", *rest],
         testLoader=slow_cases.Loader(slow_ones=_options.slow),
-        testRunner=unittest.TextTestRunner(resultclass=TimedResult, verbosity=2),
     )

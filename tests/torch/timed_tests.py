@@ -8,13 +8,12 @@ With --slow, which TEST.py alone takes, too, the cases marked with `slow` are ru
 
 import pathlib
 import sys
-import unittest
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "integration"))
 
 # pylint: disable=wrong-import-position
 from slow_cases import Loader, slow
-from timed_result import TimedResult
+import timed_result
 
 __all__ = ["main", "slow"]
 
@@ -22,11 +21,10 @@ __all__ = ["main", "slow"]
 def main(module="__main__", names=None):
     """Runs the module's tests, or those that `names` or else the command line names."""
     names = sys.argv[1:] if names is None else names
-    unittest.main(
+    timed_result.run(
         module=module,
         argv=[sys.argv[0], *(name for name in names if name != "--slow")],
         testLoader=Loader(slow_ones="--slow" in names),
-        testRunner=unittest.TextTestRunner(resultclass=TimedResult, verbosity=2),
     )
 
 

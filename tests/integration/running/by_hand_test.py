@@ -172,16 +172,13 @@ class Network:
     more namespace. They have no names and so end with the processes that hold them."""
 
     def __init__(self, test, machines):
-        self.holders = [
-            test.spawn(f"machine-{i}", ["unshare", "--net", "sleep", "600"]).pid
+        holders = [
+            test.spawn(f"machine-{i}", ["unshare", "--net", "sleep", "600"])
             for i in range(machines + 1)
         ]
-        own = os.readlink("/proc/self/ns/net")
-        deadline = time.monotonic() + cluster.scaled(5)
-        while any(os.readlink(f"/proc/{pid}/ns/net") == own for pid in self.holders):
-            if time.monotonic() > deadline:
-                test.skipTest("can't make network namespaces here")
-            time.sleep(0.02)
+        for holder in holders:
+            self._await_namespace(test, holder)
+        self.holders = [holder.pid for holder in holders]
         self._ip(machines, "link add bridge type bridge")
         self._ip(machines, "link set bridge up")
         for machine in range(machines):
@@ -194,6 +191,20 @@ class Network:
             for device in ("lo", "eth0"):
                 self._ip(machine, f"link set {device} up")
             self._ip(machines, f"link set eth{machine} master bridge up")
+
+    @staticmethod
+    def _await_namespace(test, holder):
+        """Until the process has a network of its own; the test is skipped where the kernel refuses it one."""
+        own = os.readlink("/proc/self/ns/net")
+        deadline = time.monotonic() + cluster.scaled(cluster.PATIENCE)
+        while holder.popen.poll() is None:
+            if os.readlink(f"/proc/{holder.pid}/ns/net") != own:
+                return
+            test.assertLess(time.monotonic(), deadline, "no namespace is made")
+            time.sleep(0.02)
+        if "Operation not permitted" in holder.output():
+            test.skipTest(holder.output().strip())
+        test.fail(holder.output())
 
     def prefix(self, machine):
         """What runs a command on this machine."""
