@@ -262,7 +262,7 @@ class ColdStartTest(NamespacesTest):
 
     def assert_nothing_left_there(self):
         """Nothing runs on the machines but sshd, and nothing once that has ended."""
-        deadline = time.monotonic() + cluster.scaled(cluster.ENDING + 5)
+        deadline = time.monotonic() + cluster.scaled(cluster.PATIENCE)
         for server, namespace in zip(self.servers.values(), self.names[1:]):
             while (left := self.pids_in(namespace)) != {server.pid}:
                 self.assertLess(time.monotonic(), deadline, f"left there: {left}")

@@ -43,7 +43,7 @@ class SshdTest(remote.HostsTest):
         self.hang_up("worker-1")
         self.assertEqual(run.wait(), cluster.PEER_LOST, run.output())
         self.assertIn("worker-1 on 127.0.0.3 was killed by signal 9 (SIGKILL)", run.output())
-        self.assert_nothing_there(cluster.ENDING + 5)
+        self.assert_nothing_there(cluster.PATIENCE)
 
     @cluster.slow
     def test_trains_to_the_end(self):
@@ -64,7 +64,7 @@ class SshdTest(remote.HostsTest):
         run = self.train(self.endless())
         run.signal(signal.SIGKILL)
         run.wait()
-        self.assert_nothing_there(cluster.ENDING + 5)
+        self.assert_nothing_there(cluster.PATIENCE)
 
     @cluster.slow
     def test_a_connection_that_is_lost_is_made_again(self):
@@ -75,7 +75,7 @@ class SshdTest(remote.HostsTest):
         run.await_output("lost worker 1 .*\n(.*\n)*iteration ")
         run.signal(signal.SIGTERM)
         self.assertEqual(run.wait(), cluster.INTERRUPTED, run.output())
-        self.assert_nothing_there(cluster.ENDING + 5)
+        self.assert_nothing_there(cluster.PATIENCE)
 
     def session_of(self, name):
         """The sshd that serves a daemon's connection."""
@@ -96,7 +96,7 @@ class SshdTest(remote.HostsTest):
             os.kill(pid, signal.SIGKILL)
         self.assertEqual(run.wait(), cluster.PEER_LOST, run.output())
         self.assertRegex(run.output(), r"worker-\d on 127.0.0.\d has lost its connection")
-        self.assert_nothing_there(cluster.ENDING + 5)
+        self.assert_nothing_there(cluster.PATIENCE)
         run = self.start_on_hosts(self.endless())
         self.assertEqual(run.wait(), 1)
         self.assertRegex(run.output(), "127.0.0.2 can't be reached: .*Connection refused")
@@ -177,7 +177,7 @@ class MachinesTest(remote.NamespacesTest):
     def end(self, run):
         run.signal(signal.SIGTERM)
         self.assertEqual(run.wait(), cluster.INTERRUPTED, run.output())
-        self.assert_nothing_there(cluster.ENDING + 5)
+        self.assert_nothing_there(cluster.PATIENCE)
 
     @cluster.slow
     def test_a_network_that_fails_for_longer_than_a_connection_waits_otherwise(self):
