@@ -137,12 +137,14 @@ class RunOnHostsTest(TrainingTest):
         self.assertIn("--restarts with --hosts needs --snapshot=latest", run.output())
 
     def test_a_node_that_does_not_join(self):
-        self.shell = self.write_shell('case "$*" in *--rank=1*) exec sleep 1000 ;; esac')
-        run = self.start_on_hosts(endless(cluster="join_deadline_seconds: 3"))
+        self.shell = self.write_shell(f'case "$*" in *--rank=1*) {self.hang} ;; esac')
+        # Within this the others join, on a busy machine, too.
+        run = self.start_on_hosts(endless(cluster="join_deadline_seconds: 8"))
         self.assertEqual(run.wait(), cluster.DEADLINE_EXCEEDED, run.output())
         self.assertRegex(
-            run.output(), "missing worker 1 after 3 s .*; they have been started, so their logs"
+            run.output(), "missing worker 1 after 8 s .*; they have been started, so their logs"
         )
+        self.assert_nothing_left(cluster.ENDING)
 
     def test_interruption_ends_all(self):
         run = self.start_on_hosts(endless())

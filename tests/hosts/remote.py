@@ -23,7 +23,7 @@ case "$*" in
 esac
 case $host in
   dead*) echo "ssh: connect to host $host port 22: Connection refused" >&2; exit 255 ;;
-  silent*) exec sleep 1000 ;;
+  silent*) {hang} ;;
 esac
 {before}
 exec sh -c "$*"
@@ -50,12 +50,14 @@ class HostsTest(cluster.ClusterTest):
 
     def setUp(self):
         super().setUp()
+        # What a remote shell does that never ends: one process, as ssh is, that survivors() knows by its file.
+        self.hang = f"exec tail -n 0 -f {self.path('shell')}"
         self.shell = self.write_shell("")
         self.hosts = self.write("hosts", "a 127.0.0.1\nb 127.0.0.1\n")
 
     def write_shell(self, before):
         """A remote shell that does `before` first; what it gets is in $host and $*."""
-        path = self.write("shell", SHELL.format(before=before))
+        path = self.write("shell", SHELL.format(before=before, hang=self.hang))
         os.chmod(path, 0o755)
         return path
 
