@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import signal
+import subprocess
 import time
 import unittest
 
@@ -325,6 +326,25 @@ class MissingFilesTest(lenet.LenetTest, remote.HostsTest):
         self.assertEqual(run.wait(), cluster.SUCCESS, run.output())
         self.assertEqual(run.output().count("waiting until"), 1)
         self.assertEqual(self.read_json("out/summary.json")["iterations"], 400)
+
+
+@unittest.skipUnless(os.geteuid() == 0, "network namespaces need root")
+class LeftoversTest(cluster.ClusterTest):
+    """What a test leaves that was killed goes with the next one."""
+
+    def test_namespaces_of_processes_that_are_gone_are_removed(self):
+        with subprocess.Popen(["true"]) as gone:
+            gone.wait()
+        names = [f"phosts{pid}n0" for pid in (gone.pid, os.getpid())]
+        folders = [f"/etc/netns/{name}" for name in names]
+        for name, folder in zip(names, folders):
+            remote.NamespacesTest.ip("netns", "add", name)
+            os.makedirs(folder)
+            self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+        self.addCleanup(remote.NamespacesTest.ip, "netns", "del", names[1])
+        remote.remove_leftovers()
+        self.assertEqual([os.path.exists(f"/run/netns/{name}") for name in names], [False, True])
+        self.assertEqual([os.path.exists(folder) for folder in folders], [False, True])
 
 
 class Ipv6Test(remote.Ipv6NamespacesTest, TrainingTest):

@@ -12,6 +12,7 @@ import time
 import unittest
 
 import cluster
+import leftovers
 
 # What stands for ssh where there is no server. Hosts called dead refuse, hosts called silent never
 # answer. Like csh, which a user's login shell there may be, it takes no newline in a command.
@@ -192,6 +193,11 @@ class Sshd:
         return found
 
 
+def remove_leftovers():
+    """The namespaces of tests that were killed."""
+    leftovers.remove_leftovers(r"phosts(\d+)n\d+")
+
+
 class NamespacesTest(HostsTest):
     """Hosts are network namespaces, joined by a bridge on which the user's own machine is, too."""
 
@@ -209,6 +215,7 @@ class NamespacesTest(HostsTest):
         if os.geteuid() != 0:
             raise unittest.SkipTest("network namespaces need root")
         super().setUp()
+        remove_leftovers()
         self.names = [f"phosts{os.getpid()}n{number}" for number in range(self.HOSTS + 1)]
         self.addresses = [f"{self.NETWORK}{number}" for number in range(1, self.HOSTS + 1)]
         home = self.names[0]

@@ -21,6 +21,7 @@ from typing import Dict, List, Optional
 
 POLL_SECONDS = 0.02
 CLONE_NEWNET = 0x40000000  # of <sched.h>
+PR_SET_PDEATHSIG = 1  # of <sys/prctl.h>
 
 
 class LoadedPython:
@@ -38,7 +39,7 @@ class LoadedPython:
         atexit.register(self.close)
 
     def close(self) -> None:
-        """Ends it; processes that it has forked go on."""
+        """Ends it, and with it what it has forked and still runs."""
         self._popen.stdin.close()
         self._popen.wait()
         self._popen.stdout.close()
@@ -125,7 +126,13 @@ def _enter(namespace: str) -> None:
             raise OSError(ctypes.get_errno(), "setns", namespace)
 
 
+def _die_with_parent() -> None:
+    """Also where something ends the test itself, which then can't."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def _become(request: dict) -> None:
+    _die_with_parent()
     with open(os.devnull, "rb") as nothing, open(request["log"], "ab") as log:
         os.dup2(nothing.fileno(), sys.stdin.fileno())
         os.dup2(log.fileno(), sys.stdout.fileno())

@@ -1,9 +1,15 @@
 """Two machines with a cable between them, which are network namespaces. Needs root."""
 
 import os
+import pathlib
 import subprocess
+import sys
 import unittest
 from typing import List, Sequence
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "integration"))
+
+from leftovers import remove_leftovers  # noqa: E402  pylint: disable=wrong-import-position
 
 
 def ip(*words: str) -> None:
@@ -12,6 +18,7 @@ def ip(*words: str) -> None:
 
 def two_machines(test: unittest.TestCase, addresses: Sequence[str]) -> List[str]:
     """The names of two namespaces, and of their interfaces, which are there until the test ends."""
+    remove_leftovers(r"ptest(\d+)[ab]")
     names = [f"ptest{os.getpid()}{side}" for side in "ab"]
     for name in names:
         ip("netns", "add", name)

@@ -4,6 +4,7 @@ import os
 import sys
 
 import cluster
+import leftovers
 import recovery_test
 
 sys.path.append(os.path.join(cluster.REPOSITORY, "tests", "bench", "network"))
@@ -13,6 +14,7 @@ import testbed  # noqa: E402  pylint: disable=wrong-import-position
 class NetworkRecoveryTest(recovery_test.RecoveryTest):
     def setUp(self):
         super().setUp()
+        leftovers.remove_leftovers(r"poseidon-(\d+)-.*")
         self.bed = testbed.Testbed(4)
         try:
             self.enterContext(self.bed)

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -167,6 +168,7 @@ class TestbedTest : public ::testing::Test {
   pid_t StartEndless(const std::function<void(const ExperimentPoint&, ProcessOptions)>& execute) {
     const pid_t pid = fork();
     if (pid == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
       Interruption interruption;
       ProcessOptions options = Options();
       options.iterations = 1000000;
@@ -186,7 +188,7 @@ class TestbedTest : public ::testing::Test {
   int End(pid_t pid, int signal) {
     kill(pid, signal);
     int status = 0;
-    waitpid(pid, &status, 0);
+    EXPECT_TRUE(WaitUntil([&] { return waitpid(pid, &status, WNOHANG) == pid; })) << "it goes on";
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
   }
 

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -212,6 +213,7 @@ TEST(CommunicatorFailureTest, ACallThatStillSendsCanBeInterrupted) {
   const std::vector<std::string> endpoints = FreeEndpoints(2);
   const pid_t stopped = fork();
   if (stopped == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
     Communicator all({.rank = 1, .endpoints = endpoints, .deadline = kPatience});
     all.Barrier();
     while (true) pause();

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -40,6 +41,7 @@ class RankProcess {
  public:
   explicit RankProcess(const std::function<void()>& body) : pid_(fork()) {
     if (pid_ != 0) return;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);  // also where something ends the test itself
     try {
       body();
     } catch (const Error& error) {
