@@ -64,6 +64,10 @@ class SolverTest(lenet.LenetTest):
         run.popen.wait()
         self.assert_nothing_left(cluster.ENDING)
 
+    def assert_resumed(self):
+        """The last training was not begun anew, which comes to the same values, too."""
+        self.assertRegex(self.log("worker-0"), "going on from iteration [1-9]")
+
     def log(self, daemon):
         with open(self.path(f"out/logs/{daemon}.log"), encoding="utf-8") as file:
             return file.read()
@@ -98,7 +102,7 @@ class SnapshotTest(SolverTest):
                 self.kill_after_snapshot(self.config(communication))
                 resumed = self.train_hash(communication, flags=["--snapshot=latest"])
                 self.assertEqual(resumed, expected)
-                self.assertIn("going on from iteration", self.log("worker-0"))
+                self.assert_resumed()
 
     def interrupt(self, iterations):
         """A training that SIGHUP and then Ctrl-C reach, whose effects are Caffe's: the first has a snapshot
@@ -147,6 +151,7 @@ class SnapshotTest(SolverTest):
             resumed = self.train_hash(
                 "policy: BYTES", iterations=iterations, flags=[f"--snapshot={name}"]
             )
+            self.assert_resumed()
             self.remove_snapshots()
             self.assertEqual(self.train_hash("policy: BYTES", iterations=iterations), resumed)
 
@@ -437,6 +442,7 @@ class SolverFieldsTest(SolverTest):
         self.remove_snapshots()
         self.kill_after_snapshot(self.config("policy: BYTES", lars))
         self.assertEqual(self.train_hash("policy: BYTES", lars + ' snapshot: "latest"'), expected)
+        self.assert_resumed()
 
     def test_recipe_trains(self):
         """Rates are scaled and warmed up, the batch grows: the loss still falls, images count."""
