@@ -28,6 +28,7 @@ class EqualTraining(unittest.TestCase):
 
     def assert_equal(self, device, *arguments):
         with Ranks("equal_training.py", 4, [device, *arguments]) as ranks:
+            ranks.wait_for_daemons()
             results = ranks.wait(PATIENCE)
             for rank, result in enumerate(results):
                 self.assertEqual(result.code, 0, f"rank {rank}:\n{result.output}")

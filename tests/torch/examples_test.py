@@ -11,6 +11,7 @@ from ranks import PATIENCE, Ranks
 class Examples(unittest.TestCase):
     def test_all_ways_come_to_the_same(self):
         with Ranks("examples.py", 2) as ranks:
+            ranks.wait_for_daemons()
             for rank, result in enumerate(ranks.wait(PATIENCE)):
                 self.assertEqual(result.code, 0, f"rank {rank}:\n{result.output}")
             self.assertIn("equal", ranks.output(0).splitlines())

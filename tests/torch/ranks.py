@@ -161,8 +161,18 @@ class Ranks:
             ]
         return "\n".join(said)
 
+    def wait_for_daemons(self) -> None:
+        """Until a job has some: daemons() sees those that it will not find when the program has ended."""
+        end = time.monotonic() + PATIENCE
+        while not self.daemons():
+            if time.monotonic() > end or self.processes[0].poll() is not None:
+                raise AssertionError(f"no daemons were seen:\n{self.output(0)}")
+            time.sleep(0.02)
+
     def daemons(self) -> List[int]:
-        """Process ids of the scheduler and the servers of this job."""
+        """Process ids of the schedulers and the servers of this program's jobs, whose directories are its own or
+        lie in it."""
+        own = f"--out={self.out}".encode()
         found = []
         for entry in pathlib.Path("/proc").iterdir():
             if not entry.name.isdigit():
@@ -171,6 +181,6 @@ class Ranks:
                 words = (entry / "cmdline").read_bytes().split(b"\0")
             except OSError:
                 continue
-            if any(f"--out={self.out}".encode() == word for word in words):
+            if any(word == own or word.startswith(own + b"/") for word in words):
                 found.append(int(entry.name))
         return found
