@@ -4,6 +4,7 @@ the job ends with the bits of one that nothing happened to.
 Nobody could aim at these points by the clock. A daemon that is stopped (SIGSTOP) keeps all others where they
 can't go on without it, until it is let go on; a preloaded library (stop_at.cc) stops one at a system call."""
 
+import glob
 import os
 import signal
 import time
@@ -163,6 +164,10 @@ class KillPointsTest(RecoveryTest):
         prefix = self.path("lenet")
         with open(self.path("solver.prototxt"), "a", encoding="utf-8") as solver:
             solver.write(f'snapshot_prefix: "{prefix}" {more}\n')
+        # It writes there, too.
+        self.reference("BYTES")
+        for path in glob.glob(f"{prefix}_iter_*"):
+            os.remove(path)
 
     @cluster.slow
     def test_in_the_rename_of_a_snapshot(self):
