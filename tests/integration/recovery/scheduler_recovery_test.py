@@ -48,9 +48,11 @@ class JournalTest(cluster.ClusterTest):
         config = self.config()
         first = self.start_scheduler("first", config)
         first.await_output("waiting for 1 worker")
-        self.assert_refused(
-            "second", config, f'is in use by the scheduler of the job "test", process {first.pid};'
-        )
+        held = f'is in use by the scheduler of the job "test", process {first.pid};'
+        self.assert_refused("second", config, held)
+        first.signal(signal.SIGSTOP)
+        self.assert_refused("third", config, held)
+        first.signal(signal.SIGCONT)
         first.signal(signal.SIGTERM)
         self.assertEqual(first.wait(), cluster.INTERRUPTED)
 
@@ -176,6 +178,18 @@ class StartedAgainTest(RecoveryTest):
             f"--out={self.path('out')}",
             name="scheduler-again",
         )
+        self.assert_all_succeed(daemons)
+        self.assert_as_undisturbed("BYTES")
+
+    @cluster.slow
+    def test_stopped_and_goes_on(self):
+        """Whoever is silent to all, and is not dead, takes up where it was, also when the nodes have noticed."""
+        config = self.config(cluster_fields=f"scheduler_port: {cluster.free_port_pair()}")
+        daemons = self.start_by_hand(config, NODES)
+        daemons["scheduler"].await_output(tested_at(TEST_INTERVAL))
+        daemons["scheduler"].signal(signal.SIGSTOP)
+        time.sleep(cluster.scaled(2 * cluster.HEARTBEAT_DEADLINE))
+        daemons["scheduler"].signal(signal.SIGCONT)
         self.assert_all_succeed(daemons)
         self.assert_as_undisturbed("BYTES")
 

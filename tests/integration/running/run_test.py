@@ -286,6 +286,21 @@ class RunTest(cluster.ClusterTest):
                     told = json.loads(explain.output())
                     self.assertEqual((told["cause"], told["first"]), ("interrupted", None))
 
+    @cluster.slow
+    def test_a_second_control_c_ends_it_at_once(self):
+        """Where the first one waits for a worker that does not come to the end of its iteration."""
+        config = cluster.replay_config(workers=1, servers=1, iterations=cluster.ENDLESS)
+        run = self.start_run(cluster.with_heartbeat_deadline(config, 100))
+        run.await_output("iteration ")
+        os.kill(self.pid_of("worker", 0), signal.SIGSTOP)
+        run.signal(signal.SIGINT)
+        run.await_output("training ends after an iteration; once more ends it at once")
+        run.signal(signal.SIGINT)
+        self.assertEqual(run.wait(), cluster.INTERRUPTED)
+        self.assert_nothing_left()
+        self.assertNotIn("training has ended early", run.output())
+        self.assertEqual(self.read_json("out/summary.json")["exit_code"], cluster.INTERRUPTED)
+
     def test_signal_before_all_have_joined(self):
         run = self.start_endless()
         run.await_output("starting")
