@@ -45,6 +45,22 @@ class ChildProcessTest : public ::testing::Test {
   TemporaryDirectory directory_;
 };
 
+// One that has ended may be there until its new parent, init, has heard of it.
+bool Lives(pid_t process) {
+  std::ifstream state("/proc/" + std::to_string(process) + "/stat");
+  std::string pid;
+  std::string name;
+  std::string letter;
+  return static_cast<bool>(state >> pid >> name >> letter) && letter != "Z";
+}
+
+bool EndsSoon(pid_t process) {
+  for (int i = 0; i < 1000 && Lives(process); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return !Lives(process);
+}
+
 TEST_F(ChildProcessTest, TellsHowItEnded) {
   const ExitStatus good = ChildProcess(Shell("exit 0")).Wait();
   EXPECT_TRUE(good.ok());
@@ -115,19 +131,7 @@ TEST_F(ChildProcessTest, WhatItHasStartedEndsWithIt) {
   for (const std::string end : {"exit 0", "kill -9 $$"}) {
     ChildProcess(Shell("sleep 1000 & echo $!; " + end)).Wait();
     const pid_t started = std::stoi(Log());
-    // It may be there until its new parent, init, has heard of its end.
-    const std::string state = "/proc/" + std::to_string(started) + "/stat";
-    const auto lives = [&state] {
-      std::ifstream file(state);
-      std::string pid;
-      std::string name;
-      std::string letter;
-      return static_cast<bool>(file >> pid >> name >> letter) && letter != "Z";
-    };
-    for (int i = 0; i < 1000 && lives(); ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
-    EXPECT_FALSE(lives()) << end;
+    EXPECT_TRUE(EndsSoon(started)) << end;
     kill(started, SIGKILL);
   }
 }
@@ -141,11 +145,7 @@ TEST_F(ChildProcessTest, DiesWithThisProgram) {
   }
   int status = 0;
   waitpid(program, &status, 0);
-  const pid_t pid = std::stoi(Log());
-  for (int i = 0; i < 1000 && kill(pid, 0) == 0; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  EXPECT_EQ(kill(pid, 0), -1);
+  EXPECT_TRUE(EndsSoon(std::stoi(Log())));
 }
 
 TEST_F(ChildProcessTest, WhatCanNotBeStartedSaysSo) {
