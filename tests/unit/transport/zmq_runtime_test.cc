@@ -202,12 +202,15 @@ TEST(ZmqRuntime, SendsTheUrgentFirst) {
 // kernel's buffers and in the receiver's queue.
 TEST(ZmqRuntime, UrgentOvertakesWhatQueues) {
   constexpr int kBulk = 160;
+  // Until then half are left to overtake, however late this thread has its turn.
+  std::atomic<bool> posted{false};
   ZmqOptions options = Lanes(1);
   options.window_bytes = 1 << 20;
   auto nodes = MakeNodes(2, options);
   const Payload body = Payload::FromString(std::string(1 << 20, 'x'));
-  nodes[1]->Attach(kFirstDataLane, OnMessage([](const Envelope& envelope, Outbox& outbox) {
+  nodes[1]->Attach(kFirstDataLane, OnMessage([&](const Envelope& envelope, Outbox& outbox) {
                      std::this_thread::sleep_for(milliseconds(1));
+                     if (envelope.iteration == kBulk / 2) posted.wait(false);
                      outbox.Send(envelope);
                      outbox.messages.back().to = Here(kApplicationLane);
                    }));
@@ -216,6 +219,8 @@ TEST(ZmqRuntime, UrgentOvertakesWhatQueues) {
   for (int i = 0; i < kBulk; ++i) nodes[0]->Post(Gradient(to, body, i, 1));
   for (int i = 0; i < kBulk / 2; ++i) ASSERT_TRUE(nodes[1]->mailbox().Take(kPatience));
   nodes[0]->Post(Gradient(to, {}, kBulk, 0));
+  posted = true;
+  posted.notify_one();
   int before = 0;
   while (nodes[1]->mailbox().Take(kPatience)->iteration != kBulk) ++before;
   RecordProperty("frames_before_the_urgent_one", before);
