@@ -14,6 +14,7 @@
 #include <sstream>
 #include <thread>
 
+#include "launch/restart_policy.h"
 #include "tests/unit/temporary_directory.h"
 
 namespace poseidon {
@@ -171,6 +172,25 @@ TEST_F(DaemonKeeperTest, ASignalBetweenTwoProcessesIsTheEnd) {
   sender.join();
   EXPECT_EQ(status.code, static_cast<int>(ExitCode::kInterrupted));
   EXPECT_THAT(Lines(), SizeIs(3));
+}
+
+// With the times of deaths and starts given.
+TEST(RestartBackoffTest, WaitsEverLongerUntilOneHasRunForAMinute) {
+  Time now = Seconds(100);
+  RestartBackoff backoff(now);
+  const auto die_after = [&](Duration run) {
+    now += run;
+    const Duration wait = backoff.AfterDeath(now) - now;
+    now += wait;
+    backoff.Restarted(now);
+    return ToSeconds(wait);
+  };
+  for (const double wait : {0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0}) {
+    EXPECT_EQ(die_after(Seconds(1)), wait);
+  }
+  EXPECT_EQ(die_after(Seconds(60)), 30) << "not yet longer than a minute";
+  EXPECT_EQ(die_after(Seconds(60.5)), 0);
+  EXPECT_EQ(die_after(Seconds(1)), 0.5);
 }
 
 }  // namespace

@@ -33,11 +33,12 @@ class MonitorServerTest : public testing::Test {
   explicit MonitorServerTest(const std::string& token = "")
       : server_(std::make_unique<MonitorServer>(MonitorOptions{"127.0.0.1", 0, token}, board_)) {}
 
-  void Publish(int64_t iteration, const std::string& name = "digits") {
+  // `age`: how long ago the scheduler has said so.
+  void Publish(int64_t iteration, const std::string& name = "digits", Duration age = {}) {
     JobStatus status;
     status.job = name;
     status.iteration = iteration;
-    status.now = SteadyNow();
+    status.now = SteadyNow() - age;
     board_.Publish(std::move(status));
   }
 
@@ -69,6 +70,20 @@ TEST_F(MonitorServerTest, ServesWhatItSays) {
   EXPECT_THAT(Ask("/"), HasSubstr("<!DOCTYPE html>"));
   Publish(8);
   EXPECT_THAT(Ask("/api/job"), HasSubstr("\"iteration\":8"));
+}
+
+TEST_F(MonitorServerTest, IsNotHealthyWithASchedulerThatStandsStill) {
+  EXPECT_THAT(Ask("/healthz"), StartsWith("HTTP/1.1 200 ")) << "it is about to begin";
+  Publish(7, "digits", Seconds(31));
+  const std::string still = Ask("/healthz");
+  EXPECT_THAT(still, StartsWith("HTTP/1.1 503 "));
+  EXPECT_THAT(still, HasSubstr("the scheduler has done nothing for 31 s"));
+  EXPECT_THAT(Ask("/api/job"), HasSubstr("\"iteration\":7"));
+  Publish(8);
+  EXPECT_THAT(Ask("/healthz"), StartsWith("HTTP/1.1 200 "));
+  Publish(9, "digits", Seconds(31));
+  board_.Close();
+  EXPECT_THAT(Ask("/healthz"), StartsWith("HTTP/1.1 200 ")) << "a job that has ended";
 }
 
 TEST_F(MonitorServerTest, RefusesWhatItDoesNotServe) {
