@@ -95,7 +95,7 @@ TEST(FaultsTest, LostFrameEndsTheJobAndNamesWhoIsMissing) {
   EXPECT_GT(lost_frames, 100);
 }
 
-TEST(FaultsTest, SlowNicSlowsDownAndChangesNothing) {
+TEST(FaultsTest, ASlowNicSlowsDownAndChangesNothing) {
   SimulatedClusterOptions options = MixedTraining(5, std::chrono::milliseconds(1));
   SimulatedCluster fast(options);
   ASSERT_TRUE(fast.Run(kForever));
