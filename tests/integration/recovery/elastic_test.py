@@ -233,5 +233,31 @@ class ElasticTrainingTest(lenet.LenetTest):
         )
 
 
+class LeavingTest(cluster.ClusterTest):
+    NODES = ("scheduler", "server-0", "server-1", "worker-0", "worker-1", "worker-2")
+
+    @cluster.slow
+    def test_who_is_told_twice_is_lost(self):
+        """It does not finish its iterations, and the others go on without it."""
+        config = cluster.replay_config(
+            workers=3,
+            iterations=cluster.ENDLESS,
+            cluster=f"scheduler_port: {cluster.free_port_pair()}",
+        )
+        config += "recovery { mode: SHRINK } elastic { min_workers: 1 }"
+        # So that worker 0, for which the other one waits until it is told again, is not lost meanwhile.
+        config = cluster.with_heartbeat_deadline(config, cluster.scaled(30))
+        daemons = self.start_training(config, self.NODES)
+        daemons["worker-0"].signal(signal.SIGSTOP)
+        daemons["worker-1"].signal(signal.SIGTERM)
+        daemons["scheduler"].await_output("worker 1 .* is about to leave")
+        daemons["worker-1"].signal(signal.SIGTERM)
+        self.assertEqual(daemons["worker-1"].wait(), cluster.INTERRUPTED)
+        daemons["worker-0"].signal(signal.SIGCONT)
+        daemons["scheduler"].await_output(
+            "lost worker 1 .*: interrupted by a signal\n(.*\n)*.*goes on .*\n(.*\n)*iteration "
+        )
+
+
 if __name__ == "__main__":
     cluster.main()

@@ -1,4 +1,5 @@
-// How long the scheduler waits, when a node of a job under way is lost.
+// What the scheduler does when a node of a job under way is lost, and how long it waits.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -17,13 +18,14 @@ constexpr double kStall = 300;  // seconds
 // A job of two workers that recovers, whose nodes' part is the test's.
 class SchedulerDeadlinesTest : public testing::Test {
  protected:
-  SchedulerDeadlinesTest() {
+  explicit SchedulerDeadlinesTest(bool elastic = false) {
     SchedulerOptions options;
     options.job.mutable_cluster()->set_workers(2);
     options.job.mutable_cluster()->set_servers(1);
     options.job.mutable_cluster()->set_join_deadline_seconds(60);
     options.job.mutable_communication()->set_stall_deadline_seconds(kStall);
-    options.job.mutable_recovery()->set_mode(Recovery::REPLACE);
+    options.job.mutable_recovery()->set_mode(elastic ? Recovery::SHRINK : Recovery::REPLACE);
+    if (elastic) options.job.mutable_elastic()->set_min_workers(1);
     scheduler_ = MakeScheduler(std::move(options));
     outbox_.now = Time(Seconds(1));
     scheduler_->OnStart(outbox_);
@@ -168,6 +170,22 @@ TEST_F(SchedulerDeadlinesTest, TheMonitorOfAnEarlierViewLosesNobody) {
   EXPECT_TRUE(outbox_.messages.empty());
   FallSilent(kWorkers[1]);
   EXPECT_FALSE(outbox_.messages.empty());
+}
+
+class ElasticSchedulerTest : public SchedulerDeadlinesTest {
+ protected:
+  ElasticSchedulerTest() : SchedulerDeadlinesTest(true) {}
+};
+
+// As by a second SIGTERM: the job does not end with it.
+TEST_F(ElasticSchedulerTest, ALeaverThatCanNotWaitIsLost) {
+  BeginTraining();
+  Envelope leave;
+  leave.kind = MessageKind::kLeave;
+  SendAs(kWorkers[1], leave);
+  Tell(kWorkers[1], MessageKind::kFailed, MakeEnd(ExitCode::kInterrupted, "interrupted"));
+  EXPECT_THAT(outbox_.messages,
+              testing::Contains(testing::Field(&Envelope::kind, MessageKind::kHold)));
 }
 
 }  // namespace
