@@ -94,6 +94,8 @@ TEST(DeferredRecoveryTest, SlowLossesAtEveryEnvelopeChangeNothing) {
 
 // A loss while the job goes over to another plan, before which all updates are made.
 TEST(DeferredRecoveryTest, LossesWhileThePlanChangesChangeNothing) {
+  int changed = 0;
+  size_t recoveries = 0;
   for (uint64_t seed = 0; seed < kQuickSeeds; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     const SimulatedClusterOptions options = Deferred(RecoveringTraining(seed), seed);
@@ -101,8 +103,8 @@ TEST(DeferredRecoveryTest, LossesWhileThePlanChangesChangeNothing) {
     Faults faults(seed, options, TrainUndisturbed(options));
     const Loss loss = faults.Draw();
     SimulatedCluster cluster(options);
-    AskAt(loss.when - std::min<Duration>(loss.when, Seconds(0.002)), RandomPlan(options, seed),
-          cluster);
+    const wire::PlanAndModel plan = RandomPlan(options, seed);
+    AskAt(loss.when - std::min<Duration>(loss.when, Seconds(0.002)), plan, cluster);
     cluster.KillAt(loss.when, loss.node);
     cluster.RestartAt(loss.when + loss.restart_after, loss.node, loss.supervised);
     ASSERT_TRUE(cluster.Run(kHung)) << "it hangs";
@@ -114,7 +116,11 @@ TEST(DeferredRecoveryTest, LossesWhileThePlanChangesChangeNothing) {
               RoundingBound(options.work, workers));
     for (int rank = 1; rank < workers; ++rank) EXPECT_EQ(ParametersOf(cluster, rank), first);
     if (HasFailure()) return;
+    changed += GoesBy(plan, cluster) ? 1 : 0;
+    recoveries += cluster.scheduler().recoveries.size();
   }
+  EXPECT_GT(changed, 0) << "no plan has changed";
+  EXPECT_GT(recoveries, 0u) << "the faults hit nothing";
 }
 
 // Half of the lost come back, to find that they are needed, or not.

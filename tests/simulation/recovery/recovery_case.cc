@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "proto/plan_members.h"
 #include "scheduler/journal/job_state.h"
@@ -251,6 +252,13 @@ Plan LastPlan(const SimulatedCluster& cluster) {
   JobState state;
   for (const wire::JournalRecord& record : cluster.scheduler().journal) state.Apply(record);
   return state.plan ? state.plan->plan() : Plan();
+}
+
+bool GoesBy(const wire::PlanAndModel& asked, const SimulatedCluster& cluster) {
+  const auto cut = [](const BucketPlan& bucket) {
+    return std::pair(bucket.scheme(), bucket.chunks_size());
+  };
+  return std::ranges::equal(asked.plan().buckets(), LastPlan(cluster).buckets(), {}, cut, cut);
 }
 
 // What is to be trained, with the learning rate of each of the plan's tenures.

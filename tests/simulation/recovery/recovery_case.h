@@ -39,6 +39,8 @@ WorkersOf TenuresOf(const Plan& plan);
 // A scheduler may have died before its program heard of its last plan, but not before it was
 // written down.
 Plan LastPlan(const SimulatedCluster& cluster);
+// Whether the job ends by the plan that it was asked to go over to.
+bool GoesBy(const wire::PlanAndModel& asked, const SimulatedCluster& cluster);
 // The workers of the last plan have the same parameters, those of the serial training of as many
 // workers as there were.
 void ExpectTrained(const SimulatedCluster& cluster, const SimulatedClusterOptions& options);

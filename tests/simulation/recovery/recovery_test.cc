@@ -58,10 +58,10 @@ TEST(RecoveryTest, SlowLossesAtEveryEnvelopeChangeNothing) {
 }
 
 // Trains on a network with faults, among nodes whose supervisors start them again, to the same
-// bits. `cut` may not have heard of the end.
-void ExpectSameDespite(const SimulatedClusterOptions& options, const Undisturbed& undisturbed,
-                       const std::optional<NodeId>& cut,
-                       const std::function<void(WatchedJob&)>& prepare) {
+// bits. `cut` may not have heard of the end. Returns how many envelopes were dropped.
+int64_t ExpectSameDespite(const SimulatedClusterOptions& options, const Undisturbed& undisturbed,
+                          const std::optional<NodeId>& cut,
+                          const std::function<void(WatchedJob&)>& prepare) {
   WatchedJob job(options);
   prepare(job);
   SimulatedCluster& cluster = job.cluster();
@@ -69,15 +69,17 @@ void ExpectSameDespite(const SimulatedClusterOptions& options, const Undisturbed
   EXPECT_TRUE(cluster.Run(kHung)) << "it hangs";
   for (size_t i = 0; i < cluster.nodes(); ++i) {
     const NodeRecord& node = cluster.node(i);
-    ASSERT_TRUE(node.end) << node.id.ToString();
+    EXPECT_TRUE(node.end) << node.id.ToString();
+    if (!node.end) return 0;
     const bool unaware = cut == node.id && node.end->exit_code() == 3;
     EXPECT_TRUE(unaware || node.end->exit_code() == 0)
         << node.id.ToString() << ": " << node.end->reason();
   }
-  if (testing::Test::HasFailure()) return;
+  if (testing::Test::HasFailure()) return 0;
   for (int rank = 0; rank < options.job.cluster().workers(); ++rank) {
     EXPECT_EQ(ParametersOf(cluster, rank), undisturbed.parameters) << "worker " << rank;
   }
+  return cluster.runtime().statistics().dropped;
 }
 
 // Every third one's servers update.
@@ -87,6 +89,7 @@ SimulatedClusterOptions AnyTraining(uint64_t seed) {
 }
 
 void ExpectLostFramesDoNotEndTheJob(uint64_t begin, uint64_t end) {
+  int64_t dropped = 0;
   for (uint64_t seed = begin; seed < end; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     SimulatedClusterOptions options = AnyTraining(seed);
@@ -98,13 +101,14 @@ void ExpectLostFramesDoNotEndTheJob(uint64_t begin, uint64_t end) {
     options.network.fault_filter = [&](const Envelope& envelope) {
       return faulty && IsData(envelope);
     };
-    ExpectSameDespite(options, undisturbed, std::nullopt, [&](WatchedJob& job) {
+    dropped += ExpectSameDespite(options, undisturbed, std::nullopt, [&](WatchedJob& job) {
       // Two or three times as long as it takes to notice that a frame is lost.
       job.cluster().runtime().At(Seconds(20), [&] { faulty = false; });
       job.DisturbedUntil(Seconds(20));
     });
     if (testing::Test::HasFailure()) return;
   }
+  EXPECT_GT(dropped, 0) << "the faults hit nothing";
 }
 
 TEST(RecoveryTest, LostFramesDoNotEndTheJob) { ExpectLostFramesDoNotEndTheJob(0, kQuickSeeds); }
@@ -147,6 +151,7 @@ TEST(RecoveryTest, ADeclarationThatIsLostDoesNotEndTheJob) {
 }
 
 void ExpectHealedCutsChangeNothing(uint64_t begin, uint64_t end) {
+  int64_t dropped = 0;
   for (uint64_t seed = begin; seed < end; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     SimulatedClusterOptions options = AnyTraining(seed);
@@ -161,7 +166,7 @@ void ExpectHealedCutsChangeNothing(uint64_t begin, uint64_t end) {
       return is_cut &&
              (envelope.from.node == cut.node || (!one_way && envelope.to.node == cut.node));
     };
-    ExpectSameDespite(options, undisturbed, cut.node, [&](WatchedJob& job) {
+    dropped += ExpectSameDespite(options, undisturbed, cut.node, [&](WatchedJob& job) {
       const Time healed = cut.when + 3 * cut.restart_after;
       job.cluster().runtime().At(cut.when, [&] { is_cut = true; });
       job.cluster().runtime().At(healed, [&] { is_cut = false; });
@@ -169,6 +174,7 @@ void ExpectHealedCutsChangeNothing(uint64_t begin, uint64_t end) {
     });
     if (testing::Test::HasFailure()) return;
   }
+  EXPECT_GT(dropped, 0) << "the cuts hit nothing";
 }
 
 TEST(RecoveryTest, ACutThatHealsChangesNothing) { ExpectHealedCutsChangeNothing(0, kQuickSeeds); }
@@ -180,6 +186,7 @@ TEST(RecoveryTest, SlowACutThatHealsChangesNothing) {
 // The scheduler does not hear the others, who are on other machines, nor they it, for as long as it
 // waits for them. Nobody is lost, also where somebody dies meanwhile or the job recovers already.
 void ExpectTheSchedulersCutsChangeNothing(uint64_t begin, uint64_t end) {
+  int64_t dropped = 0;
   for (uint64_t seed = begin; seed < end; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     SimulatedClusterOptions options = AnyTraining(seed);
@@ -212,7 +219,9 @@ void ExpectTheSchedulersCutsChangeNothing(uint64_t begin, uint64_t end) {
     for (int rank = 0; rank < options.job.cluster().workers(); ++rank) {
       EXPECT_EQ(ParametersOf(job.cluster(), rank), undisturbed.parameters) << "worker " << rank;
     }
+    dropped += job.cluster().runtime().statistics().dropped;
   }
+  EXPECT_GT(dropped, 0) << "the cuts hit nothing";
 }
 
 TEST(RecoveryTest, TheSchedulersCutsChangeNothing) {
@@ -225,6 +234,8 @@ TEST(RecoveryTest, SlowSchedulersCutsChangeNothing) {
 
 // `scheduler`: it is one of the two that are lost.
 void ExpectPlanChanges(uint64_t begin, uint64_t end, bool scheduler) {
+  int changed = 0;
+  size_t recoveries = 0;
   for (uint64_t seed = begin; seed < end; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     const SimulatedClusterOptions options = RecoveringTraining(seed);
@@ -250,7 +261,11 @@ void ExpectPlanChanges(uint64_t begin, uint64_t end, bool scheduler) {
       EXPECT_EQ(ParametersOf(cluster, rank), ParametersOf(cluster, 0)) << "worker " << rank;
     }
     if (testing::Test::HasFailure()) return;
+    changed += GoesBy(plan, cluster) ? 1 : 0;
+    recoveries += cluster.scheduler().recoveries.size();
   }
+  EXPECT_GT(changed, 0) << "no plan has changed";
+  EXPECT_GT(recoveries, 0u) << "the faults hit nothing";
 }
 
 TEST(RecoveryTest, LossesWhileThePlanChangesChangeNothing) {
@@ -258,7 +273,7 @@ TEST(RecoveryTest, LossesWhileThePlanChangesChangeNothing) {
 }
 
 TEST(RecoveryTest, TheSchedulersLossWhileThePlanChangesChangesNothing) {
-  ExpectPlanChanges(0, kQuickSeeds / 4, true);
+  ExpectPlanChanges(0, kQuickSeeds, true);
 }
 
 TEST(RecoveryTest, SlowSchedulersLossesWhileThePlanChangesChangeNothing) {
