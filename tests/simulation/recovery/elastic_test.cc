@@ -215,6 +215,52 @@ TEST(ElasticTest, OneWhoComesGetsARankThatIsFree) {
   EXPECT_GE(joined, 1) << "all came too late";
 }
 
+// The second comes right after the first was taken in.
+TEST(ElasticTest, ThoseWhoComeWaitForTheRegroupInterval) {
+  constexpr Duration kInterval = Seconds(0.3);
+  SimulatedClusterOptions options = TwoAndAnother(TinyTrainings().front());
+  options.job.mutable_elastic()->set_regroup_interval_seconds(ToSeconds(kInterval));
+  options.work.iterations = 300;
+  AddWorker(kInterval + Seconds(0.1), options);
+  WatchedJob job(options);
+  SimulatedCluster& cluster = job.cluster();
+  std::vector<Time> joined;
+  constexpr Duration kStep = std::chrono::milliseconds(1);
+  for (Time now{}; now < Seconds(3); now += kStep) {
+    cluster.runtime().At(now, [&joined, &cluster, now] {
+      const auto count = static_cast<size_t>(ChangesOf(cluster).joined);
+      if (count > joined.size()) joined.resize(count, now);
+    });
+  }
+  ASSERT_TRUE(cluster.Run(kHung));
+  ExpectAllWell(cluster, options);
+  ASSERT_EQ(joined.size(), 2u);
+  const Time begun = cluster.trainer(0).iterations.front().begin;
+  EXPECT_GE(joined[0] - begun, kInterval - kStep);
+  EXPECT_GE(joined[1] - joined[0], kInterval - kStep);
+}
+
+TEST(ElasticTest, BeyondMaxWorkersOneWaitsUntilAnotherLeaves) {
+  SimulatedClusterOptions options = TwoAndAnother(TinyTrainings().front());
+  const int most = options.job.cluster().workers() + 1;
+  options.job.mutable_elastic()->set_max_workers(most);
+  options.work.iterations = 1000;
+  AddNode({Role::kWorker, -1}, Seconds(0.02), options);  // one too many
+  WatchedJob job(options);
+  SimulatedCluster& cluster = job.cluster();
+  const Time leaves = Seconds(0.5);
+  cluster.runtime().At(leaves, [&] { EXPECT_EQ(ChangesOf(cluster).joined, 1); });
+  AskToLeaveAt(leaves, {Role::kWorker, 1}, cluster);
+  ASSERT_TRUE(cluster.Run(kHung));
+  // It has the rank, too, by which this would find the parameters of who has left (ExpectTrained).
+  ExpectAllEnded(cluster, ExitCode::kSuccess);
+  ExpectNothingRedone(cluster);
+  EXPECT_EQ(ChangesOf(cluster).joined, 2);
+  EXPECT_EQ(ChangesOf(cluster).left, 1);
+  const Plan plan = LastPlan(cluster);
+  for (const Tenure& tenure : plan.tenures()) EXPECT_LE(tenure.workers(), most);
+}
+
 TEST(ElasticTest, MinWorkersStay) {
   SimulatedClusterOptions options = TwoAndAnother(TinyTrainings().front());
   options.job.mutable_elastic()->set_min_workers(3);
