@@ -1,8 +1,11 @@
 """A long training among many deaths: it ends with the bits of one in which nobody died, and those that
-live through all of it need no more memory, descriptors and threads at its end than at its begin."""
+live through all of it need no more memory, descriptors and threads at its end than at its begin. And one of
+many iterations in which nobody dies, of which no node may keep anything for each."""
 
+import contextlib
 import os
 import random
+import re
 import statistics
 import time
 
@@ -21,6 +24,25 @@ PAUSES = (0.5, 15)
 MOST_GROWTH = 24 << 20
 SAMPLE_SECONDS = 1
 
+# Without deaths. As many iterations have a place of their own in the report's lists (kMostPlaces of
+# scheduler/report/iteration_means.h); then iterations share places.
+LISTED = 1 << 19
+QUIET_ITERATIONS = LISTED + LISTED // 2
+# Of bytes an iteration: less than the smallest block that malloc gives, which has 32, and more than two of the steps
+# by 700 KB that its arenas grow by at any time, on a busy machine. The scheduler keeps a bit of each iteration, too.
+LEAST_LEAK = 16
+# Three lists with a sum and a count.
+LISTS = 3 * 16
+# A record of the journal: its length and check sum, the iteration, and the means that the report needs. A week of ten
+# iterations a second is a quarter of a gigabyte.
+RECORD = 48
+
+
+def resident(pid):
+    """Bytes of a process that are in memory."""
+    with open(f"/proc/{pid}/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
 
 class Usage:
     """What one process has used, sample by sample."""
@@ -30,13 +52,12 @@ class Usage:
 
     def sample(self, pid):
         try:
-            with open(f"/proc/{pid}/statm", encoding="ascii") as file:
-                pages = int(file.read().split()[1])
+            memory = resident(pid)
             descriptors = len(os.listdir(f"/proc/{pid}/fd"))
             threads = len(os.listdir(f"/proc/{pid}/task"))
         except OSError:
             return  # it has ended
-        self.bytes.append(pages * os.sysconf("SC_PAGE_SIZE"))
+        self.bytes.append(memory)
         self.descriptors.append(descriptors)
         self.threads.append(threads)
 
@@ -164,6 +185,56 @@ class SoakTest(recovery_test.RecoveryTest):
     def test_an_hour(self):
         # Who is killed so often is started again after half a minute only, when it has been for a while.
         self.soak(3600, goodput=0.3)
+
+
+class QuietTest(cluster.ClusterTest):
+    """Small differences would be large after a week."""
+
+    NODES = ("scheduler", "server-0", "worker-0", "worker-1")
+
+    def samples(self, run):
+        """By process, and of the journal: bytes by the iteration that the last progress line told of."""
+        pids = {"run": run.pid}
+        for name in self.NODES:
+            role, _, rank = name.partition("-")
+            pids[name] = self.pid_of(role, rank or None)
+        found = {name: {} for name in (*pids, "journal")}
+        while run.popen.poll() is None:
+            iteration = int(re.findall(r"iteration (\d+)/", run.output())[-1])
+            for name, pid in pids.items():
+                with contextlib.suppress(OSError):  # it has ended
+                    found[name].setdefault(iteration, resident(pid))
+            journal = os.path.getsize(self.path("out/scheduler.journal"))
+            found["journal"].setdefault(iteration, journal)
+            time.sleep(SAMPLE_SECONDS)
+        return found
+
+    @cluster.slow
+    def test_iterations_leave_nothing_but_the_journal(self):
+        config = cluster.replay_config(
+            servers=1, iterations=QUIET_ITERATIONS, layers=(("conv", 1000, 0), ("fc", (20, 10), 0))
+        )
+        run = self.start_run(config + "recovery { mode: REPLACE }")
+        run.await_output("iteration ")
+        found = self.samples(run)
+        self.assertEqual(run.wait(), cluster.SUCCESS)
+        # From when the lists have grown for the last time to when they are full, and when they no longer grow. In the
+        # end `poseidon run` reads the whole summary.
+        parts = ((LISTED * 5 // 8, LISTED), (LISTED * 9 // 8, QUIET_ITERATIONS * 31 // 32))
+        for name, samples in found.items():
+            growths = [growth(samples, *part) for part in parts]
+            print(f"{name}: {growths[0]:.2f}, then {growths[1]:.2f} bytes an iteration")
+            lists = LISTS if name == "scheduler" else 0
+            most = (RECORD, RECORD) if name == "journal" else (lists + LEAST_LEAK, LEAST_LEAK)
+            for found_growth, bound in zip(growths, most):
+                self.assertLess(found_growth, bound, f"{name}: {samples}")
+
+
+def growth(samples, begin, end):
+    """Bytes an iteration, between the first and the last sample of these iterations."""
+    inside = [iteration for iteration in sorted(samples) if begin <= iteration <= end]
+    first, last = inside[0], inside[-1]
+    return (samples[last] - samples[first]) / (last - first)
 
 
 if __name__ == "__main__":
