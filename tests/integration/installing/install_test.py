@@ -239,6 +239,33 @@ class InstallTest(installed.InstalledTest):
         self.assertEqual(self.complete("run", "--config", "=", "jo"), ["job.prototxt"])
 
 
+class ScriptsTest(cluster.ClusterTest):
+    """Parts of the install by themselves, for places of which a whole one would cost too much."""
+
+    def run_script(self, name, definitions, **environment):
+        installed.checked(
+            [
+                "cmake",
+                *(f"-D{key}={value}" for key, value in definitions.items()),
+                "-P",
+                os.path.join(cluster.REPOSITORY, "packaging", name),
+            ],
+            60,
+            cwd=self.directory,
+            env={**os.environ, **environment},
+            umask=installed.STRICT_UMASK,
+        )
+
+    def test_a_stage_may_be_relative(self):
+        self.run_script(
+            "make_directories.cmake",
+            {"directories": "share/poseidon", "CMAKE_INSTALL_PREFIX": "/usr/local"},
+            DESTDIR="a stage",
+        )
+        for folder in ("a stage", "a stage/usr/local/share/poseidon"):
+            self.assertEqual(os.stat(self.path(folder)).st_mode & 0o777, 0o755)
+
+
 class FolderTest(installed.InstalledTest):
     """A project that has this one in a folder."""
 
