@@ -265,6 +265,26 @@ class ScriptsTest(cluster.ClusterTest):
         for folder in ("a stage", "a stage/usr/local/share/poseidon"):
             self.assertEqual(os.stat(self.path(folder)).st_mode & 0o777, 0o755)
 
+    def test_pkg_config_knows_places_outside_the_prefix(self):
+        places = {
+            "CMAKE_INSTALL_FULL_LIBDIR": self.path("libraries/lib64"),
+            "CMAKE_INSTALL_FULL_INCLUDEDIR": self.path("headers"),
+        }
+        self.run_script(
+            "pkg_config.cmake",
+            {"CMAKE_INSTALL_PREFIX": "/usr/local", "PROJECT_VERSION": "0.1.0", **places},
+        )
+        folder = self.path("libraries/lib64/pkgconfig")
+        os.makedirs(folder)
+        shutil.move(self.path("poseidon.pc"), folder)
+        for variable, place in zip(("libdir", "includedir"), places.values()):
+            said = installed.checked(
+                ["pkg-config", f"--variable={variable}", "poseidon"],
+                60,
+                env={**os.environ, "PKG_CONFIG_PATH": folder},
+            )
+            self.assertEqual(os.path.normpath(said.strip()), place)
+
 
 class FolderTest(installed.InstalledTest):
     """A project that has this one in a folder."""
