@@ -83,11 +83,13 @@ ExitCode Train() {
   SetDevice(&parameter);
   std::unique_ptr<CaffePatch> worker;
   if (!FLAGS_job.empty()) {
+    // Without destructors: one of a solver on a GPU that does not answer would wait for ever.
+    const auto end = [](const Error& error) { EndAtOnce("poseidon_caffe", error); };
     worker = std::make_unique<CaffePatch>(CaffePatchOptions{.config = ReadJobConfig(FLAGS_job),
                                                             .wanted_rank = FLAGS_rank,
                                                             .host = FLAGS_host,
                                                             .trace_directory = FLAGS_out,
-                                                            .on_error = {}});
+                                                            .on_error = end});
   }
   // Only worker 0 can write a snapshot.
   const bool leads = worker == nullptr || worker->rank() == 0;

@@ -199,7 +199,10 @@ class CaffePatch::Impl {
       action();
     } catch (const Error& error) {
       session_.Fail(error);
-      if (options_.on_error) options_.on_error(error);
+      if (options_.on_error) {
+        session_.Stop();  // or the others would not hear of it before the process is gone
+        options_.on_error(error);
+      }
       throw;
     }
   }
