@@ -28,6 +28,10 @@ DistributedSolver::DistributedSolver(PatchedSolver& solver, WorkerSession& sessi
 }
 
 void DistributedSolver::OnStart() {
+  for (int layer = 0; layer < model_.layers_size(); ++layer) {
+    if (passes_done_[layer] < solver_.passes()) continue;
+    Misuse("OnStart", layer, "after its last AfterBackward; OnGradientsReady comes first");
+  }
   if (!began_) Begin();
   std::fill(passes_done_.begin(), passes_done_.end(), 0);
   for (int layer = 0; layer < model_.layers_size(); ++layer) {
@@ -64,6 +68,12 @@ void DistributedSolver::BeforeForward(int layer) {
 }
 
 void DistributedSolver::AfterBackward(int layer) {
+  if (!has_values_[layer]) Misuse("AfterBackward", layer, "before its BeforeForward");
+  if (passes_done_[layer] == solver_.passes()) {
+    Misuse("AfterBackward", layer,
+           "after all of its passes, of which the solver makes " +
+               std::to_string(solver_.passes()) + " in an iteration");
+  }
   const int pass = passes_done_[layer]++;
   if (staged_) return staged_->AfterBackward(layer, pass);
   const bool last = pass + 1 == solver_.passes();
@@ -78,6 +88,13 @@ void DistributedSolver::AfterBackward(int layer) {
 }
 
 void DistributedSolver::OnGradientsReady(const std::function<float()>& loss) {
+  for (int layer = 0; layer < model_.layers_size(); ++layer) {
+    if (passes_done_[layer] == solver_.passes()) continue;
+    Misuse("OnGradientsReady", layer,
+           "after " + std::to_string(passes_done_[layer]) + " of its " +
+               std::to_string(solver_.passes()) + " AfterBackward");
+  }
+  std::ranges::fill(passes_done_, 0);
   if (staged_) staged_->EndIteration();
   wire::Progress progress;
   progress.set_loss(loss());
@@ -102,6 +119,13 @@ void DistributedSolver::ChangePlan() {
   if (staged_) staged_->SyncToHost();
   session_.ChangePlan();
   if (staged_) staged_->PlanChanged();
+}
+
+void DistributedSolver::Misuse(const std::string& call, int layer, const std::string& when) const {
+  throw Error(ExitCode::kFailure, "the solver's calls are out of order: in iteration " +
+                                      std::to_string(session_.iteration()) + " " + call +
+                                      " was called for layer \"" + model_.layers(layer).name() +
+                                      "\" " + when);
 }
 
 void DistributedSolver::ReportTest(wire::Progress test) {

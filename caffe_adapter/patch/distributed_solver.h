@@ -27,7 +27,8 @@
 // for what is on the wire.
 //
 // Not thread-safe; the training thread owns it. Every call throws what the session throws
-// (client/worker_session.h).
+// (client/worker_session.h); and Error, with no other effect, where it is out of order, as it would
+// show as another worker's deadline.
 #pragma once
 
 #include <cstdint>
@@ -83,7 +84,8 @@ class DistributedSolver {
   // Both must outlive this. The session has joined and not declared a model.
   DistributedSolver(PatchedSolver& solver, WorkerSession& session);
 
-  // Before an iteration's first forward pass. In the first iteration worker 0's parameters, as they
+  // Before an iteration's first forward pass; again while none of its gradients is complete, where
+  // the solver begins it anew. In the first iteration worker 0's parameters, as they
   // are now, set out for the other workers.
   void OnStart();
   // In the first iteration waits for worker 0's parameters of the layer and sets them.
@@ -112,6 +114,8 @@ class DistributedSolver {
   void Begin();
   void PlaceGradient(int layer);
   void ChangePlan();
+  // The program makes a call for the layer at the wrong time.
+  [[noreturn]] void Misuse(const std::string& call, int layer, const std::string& when) const;
   // Of the solver's values: the same on all workers.
   std::string HashOfValues();
 

@@ -7,8 +7,10 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <limits>
 #include <optional>
+#include <string>
 #include <thread>
 
 #include "caffe_adapter/patch/distributed_solver.h"
@@ -291,6 +293,54 @@ TEST(PatchedTraining, CopiesNoGradientThatIsInTheSession) {
   train(Communication::ALL_RING, 4, layers * kIterations);
   train(Communication::ALL_RING, 1, 0);
   train(Communication::ALL_SFB, 1, 0);
+}
+
+// What `call` throws.
+std::string ErrorOf(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "nothing";
+}
+
+// And has no other effect: the training goes on.
+TEST(PatchedTraining, ACallOutOfOrderIsRefused) {
+  constexpr int kPasses = 2;
+  SimulatedClusterOptions options = MixedTraining(1, std::chrono::microseconds(50));
+  RunOverSockets(options.job, nullptr, [&](const WorkerSessionOptions& session_options) {
+    WorkerSession session(session_options);
+    ToySolver solver(options.work, kPasses, nullptr, Place::kHost, session.rank());
+    DistributedSolver distributed(solver, session);
+    const auto pass = [&](auto&& call) {
+      for (int layer = 0; layer < solver.model().layers_size(); ++layer) call(layer);
+    };
+    const auto expect_refused = [&](const std::function<void()>& call, const std::string& what) {
+      EXPECT_EQ(ErrorOf(call), "the solver's calls are out of order: in iteration 0 " + what);
+    };
+    distributed.OnStart();
+    expect_refused([&] { distributed.AfterBackward(1); },
+                   "AfterBackward was called for layer \"scale\" before its BeforeForward");
+    distributed.OnStart();
+    pass([&](int layer) { distributed.BeforeForward(layer); });
+    pass([&](int layer) { distributed.AfterBackward(layer); });
+    distributed.AfterBackward(0);
+    expect_refused([&] { distributed.AfterBackward(0); },
+                   "AfterBackward was called for layer \"conv\" after all of its passes, of which "
+                   "the solver makes 2 in an iteration");
+    expect_refused(
+        [&] { distributed.OnGradientsReady(1); },
+        "OnGradientsReady was called for layer \"scale\" after 1 of its 2 AfterBackward");
+    expect_refused([&] { distributed.OnStart(); },
+                   "OnStart was called for layer \"conv\" after its last AfterBackward; "
+                   "OnGradientsReady comes first");
+    distributed.AfterBackward(1);
+    distributed.AfterBackward(2);
+    distributed.OnGradientsReady(1);
+    distributed.Finish();
+    return Parameters();
+  });
 }
 
 void ExpectItGoesOver(Communication::Policy policy) {
