@@ -49,6 +49,13 @@ class ProgramSolver : public PatchedSolver {
   const int passes_;
 };
 
+// A solver's gradients meet in every iteration, so it takes no steps of its own.
+WorkerSessionOptions ToCaffeWorkerOptions(const SessionOptions& options) {
+  WorkerSessionOptions session = ToWorkerSessionOptions(options);
+  session.trains_locally = false;
+  return session;
+}
+
 }  // namespace
 
 void CaffeWorker::Solver::GetFactors(int layer, std::span<float> /*u*/, std::span<float> /*v*/) {
@@ -61,7 +68,7 @@ class CaffeWorker::Implementation {
   Implementation(const SessionOptions& options, Solver& solver)
       : solver_(solver),
         layers_(solver_.model().layers_size()),
-        session_(ToWorkerSessionOptions(options)),
+        session_(ToCaffeWorkerOptions(options)),
         distributed_(solver_, session_) {}
 
   ~Implementation() {

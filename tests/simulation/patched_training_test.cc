@@ -1,6 +1,7 @@
 // Solvers of their own made distributed over real sockets (caffe_adapter/patch): one whose blobs
 // are in a device's memory, or whose gradients are in the session's, comes to the bits of one whose
 // blobs are its own on the host.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,6 +19,7 @@
 #include "device/host_device.h"
 #include "planner/cost/information_book.h"
 #include "planner/planner.h"
+#include "poseidon/caffe_worker.h"
 #include "proto/model_size.h"
 #include "tests/simulation/socket_training.h"
 
@@ -341,6 +343,26 @@ TEST(PatchedTraining, ACallOutOfOrderIsRefused) {
     distributed.Finish();
     return Parameters();
   });
+}
+
+// A program's solver, of nothing.
+struct Nothing : CaffeWorker::Solver {
+  Model model() const override { return {.layers = {{.name = "one", .blobs = {{.shape = {1}}}}}}; }
+  void GetValues(int, std::span<float>) override {}
+  void SetValues(int, std::span<const float>) override {}
+  void GetGradient(int, std::span<float>) override {}
+  void SetGradient(int, std::span<const float>) override {}
+};
+
+// Before it looks for a scheduler, which is not there.
+TEST(PatchedTraining, ACaffeWorkerIsNotForAJobWithLocalSteps) {
+  Nothing solver;
+  const std::string job =
+      "cluster { workers: 2 servers: 1 scheduler_host: '127.0.0.1' scheduler_port: 1 "
+      "join_deadline_seconds: 0.1 } communication { policy: ALL_PS local_steps: 4 }";
+  EXPECT_THAT(ErrorOf([&] { CaffeWorker({.job_text = job}, solver); }),
+              testing::StartsWith("communication.local_steps: this program exchanges gradients in "
+                                  "every step"));
 }
 
 void ExpectItGoesOver(Communication::Policy policy) {
