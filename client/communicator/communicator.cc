@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <future>
 #include <optional>
 #include <utility>
@@ -150,6 +151,12 @@ class Communicator::Implementation {
       return peers_.Next(deadline);
     } catch (const Error& error) {
       Fail(error.exit_code(), error.what(), true);
+    } catch (const std::exception& error) {  // of the program's `interrupted`
+      GiveUp(ExitCode::kFailure, error.what(), true);
+      throw;
+    } catch (...) {
+      GiveUp(ExitCode::kFailure, "the program's `interrupted` threw what is no exception", true);
+      throw;
     }
   }
 
@@ -212,13 +219,17 @@ class Communicator::Implementation {
          true);
   }
 
-  // The runtime is stopped, so nothing refers to the caller's floats any more.
   [[noreturn]] void Fail(ExitCode exit_code, const std::string& reason, bool tell) {
+    GiveUp(exit_code, reason, tell);
+    ThrowAs(exit_code, reason);
+  }
+
+  // The runtime is stopped, so nothing refers to the caller's floats any more.
+  void GiveUp(ExitCode exit_code, const std::string& reason, bool tell) {
     failure_.emplace(exit_code, reason);
     if (tell) peers_.SayFailed(exit_code, reason);
     runtime_.Stop();
     call_.lease.reset();
-    ThrowAs(exit_code, reason);
   }
 
   const CommunicatorOptions options_;

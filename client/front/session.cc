@@ -1,6 +1,7 @@
 #include "poseidon/session.h"
 
 #include <algorithm>
+#include <exception>
 #include <numeric>
 #include <utility>
 
@@ -249,10 +250,7 @@ class Session::Implementation {
     phase_ = Phase::kEnded;
   }
 
-  void Fail(const std::string& reason) {
-    phase_ = Phase::kEnded;
-    session_.Fail(Error(ExitCode::kFailure, reason));
-  }
+  void Fail(const std::string& reason) { End(Error(ExitCode::kFailure, reason)); }
 
  private:
   void BeginTraining() {
@@ -327,11 +325,20 @@ class Session::Implementation {
   void Guarded(const Action& action) {
     try {
       action();
+    } catch (const Rewound&) {
+      throw;
     } catch (const Error& error) {
-      phase_ = Phase::kEnded;
-      session_.Fail(error);
+      End(error);
+      throw;
+    } catch (const std::exception& error) {  // of the program's `interrupted`, or of no memory
+      End(Error(ExitCode::kFailure, error.what()));
       throw;
     }
+  }
+
+  void End(const Error& error) {
+    phase_ = Phase::kEnded;
+    session_.Fail(error);
   }
 
   void WaitForAll() {

@@ -98,7 +98,7 @@ struct CommunicatorOptions {
   // stopped, or its machine out of reach.
   std::chrono::nanoseconds silence = std::chrono::seconds(30);
   // Asked a few times a second while a call waits; if true, the call throws Error with
-  // ExitCode::kInterrupted. May be empty.
+  // ExitCode::kInterrupted. What it throws itself leaves the call, too, as an error. May be empty.
   std::function<bool()> interrupted = {};
   // File of a key that `poseidon keys` has made, the same for all ranks: all connections are
   // encrypted, and who has not the key can't be a rank. Empty: none (docs/security.md).

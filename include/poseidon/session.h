@@ -76,7 +76,7 @@ struct SessionOptions {
   // not there. Empty: nowhere.
   std::string trace_directory = {};
   // Asked a few times a second while a call waits; if true, the call throws Error with
-  // ExitCode::kInterrupted. May be empty.
+  // ExitCode::kInterrupted. What it throws itself leaves the call, too, as an error. May be empty.
   std::function<bool()> interrupted = {};
   // The program catches Rewound and calls GoBack. Without it a job with `recovery` is refused.
   bool goes_back = false;

@@ -132,6 +132,11 @@ class InstallTest(installed.InstalledTest):
         said = self.misuse("give-up", 1)
         self.assertIn("the program ended its session before Finish", said)
 
+    def test_what_a_program_throws_while_it_waits_is_told_to_the_others(self):
+        said = self.misuse("throw", 1)
+        self.assertIn("no more of this", said)
+        self.assertNotIn("the program ended its session before Finish", said)
+
     def test_a_session_whose_declare_has_failed_has_no_memory(self):
         self.misuse("differ", cluster.CONFIG_ERROR)
         for rank in range(2):

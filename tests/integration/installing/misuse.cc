@@ -1,13 +1,15 @@
 // Makes the mistakes that a program can make with a Session, writes what it is told to the file
 // that the first argument names, and trains on. With "give-up" it leaves the job instead; with
-// "differ" it declares another model than the other workers and asks for its memory; with "later"
-// as the second argument it goes on from an iteration, with another worker.
+// "differ" it declares another model than the other workers and asks for its memory; with "throw"
+// it is interrupted by an exception of its own; with "later" as the second argument it goes on from
+// an iteration, with another worker.
 #include <poseidon/session.h>
 
 #include <chrono>
 #include <fstream>
 #include <functional>
 #include <iostream>
+#include <stdexcept>
 #include <string>
 #include <thread>
 
@@ -47,10 +49,32 @@ void AskForMemoryOfNoPlan(poseidon::Session& session) {
   }
 }
 
+void ThrowWhileItWaits() {
+  poseidon::SessionOptions options = poseidon::SessionOptions::FromEnvironment();
+  bool throws = false;
+  options.interrupted = [&throws] {
+    if (throws) throw std::runtime_error("no more of this");
+    return false;
+  };
+  poseidon::Session session(options);
+  session.Declare(kModel);
+  throws = session.rank() == 0;
+  try {
+    session.Begin();
+    session.WaitFresh(0);
+  } catch (const std::exception& error) {
+    std::cerr << error.what() << std::endl;
+  }
+}
+
 }  // namespace
 
 int main(int count, char** words) {
   const std::string argument = count > 1 ? words[1] : "";
+  if (argument == "throw") {
+    ThrowWhileItWaits();
+    return 1;
+  }
   poseidon::Session session(poseidon::SessionOptions::FromEnvironment());
   if (argument == "give-up") return session.rank();
   if (argument == "differ") {

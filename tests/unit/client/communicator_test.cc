@@ -11,7 +11,9 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <numeric>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -237,6 +239,40 @@ TEST(CommunicatorFailureTest, ACallThatStillSendsCanBeInterrupted) {
   interrupts.join();
   kill(stopped, SIGKILL);
   waitpid(stopped, nullptr, 0);
+}
+
+// The others hear of it, and nothing of this rank's refers to the floats any more. The last rank is
+// in no call, so that the others can't be done with theirs.
+TEST(CommunicatorFailureTest, WhatInterruptedThrowsEndsTheCall) {
+  const std::vector<std::string> endpoints = FreeEndpoints(3);
+  std::atomic<bool> heard{false};
+  std::vector<std::thread> others;
+  for (const int rank : {1, 2}) {
+    others.emplace_back([&, rank] {
+      Communicator all({.rank = rank, .endpoints = endpoints, .deadline = kPatience});
+      all.Barrier();
+      while (rank == 2 && !heard) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      if (rank == 2) return;
+      Floats floats(1000);
+      EXPECT_THAT(ErrorOf<Error>([&] { all.AllReduce(floats); }),
+                  AllOf(HasSubstr("rank 0"), HasSubstr("gave up: the program's own")));
+      heard = true;
+    });
+  }
+  bool throws = false;
+  Communicator all({.rank = 0, .endpoints = endpoints, .deadline = kPatience, .interrupted = [&] {
+                      if (throws) throw std::runtime_error("the program's own");
+                      return false;
+                    }});
+  all.Barrier();
+  throws = true;
+  const Time begin = SteadyNow();
+  auto floats = std::make_unique<Floats>(1000);
+  EXPECT_THROW(all.AllReduce(*floats), std::runtime_error);
+  floats.reset();
+  EXPECT_EQ(ErrorOf<Error>([&] { all.Barrier(); }), "the program's own");
+  for (std::thread& other : others) other.join();
+  EXPECT_LT(SteadyNow() - begin, kPatience / 2);
 }
 
 // Its frames would gather at the others.
