@@ -183,6 +183,8 @@ class WorkerSession {
   // After Rewound: waits until the lost nodes' places are taken and training goes on, from
   // iteration(), with the values of that. Spans, as after ChangePlan. Throws no Rewound.
   void GoBack();
+  // Whether Rewound has been thrown and GoBack is not done.
+  bool rewound() const { return rewound_; }
 
   // Of the job, as the scheduler has it, too.
   const Communication& communication() const { return options_.job.communication(); }
@@ -271,7 +273,7 @@ class WorkerSession {
   std::optional<TimelineRecorder> timeline_;  // in a job with a monitor
   Outbox outbox_;                             // empty between calls
   bool going_back_ = false;
-  bool rewound_ = false;  // Rewound has been thrown, and GoBack is not done
+  bool rewound_ = false;
   bool finished_ = false;
   Time iteration_begin_{};
   std::atomic<int64_t> shown_iteration_{0};

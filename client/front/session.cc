@@ -77,10 +77,15 @@ class Session::Implementation {
   }
 
   void GoBack() {
-    if (phase_ != Phase::kDeclared) Expect(Phase::kTraining, "GoBack");
+    const bool may = phase_ == Phase::kDeclared || phase_ == Phase::kTraining;
+    if (!may || !session_.rewound()) {
+      Misuse(std::string("GoBack was called ") + NameOf(phase_) +
+             ", its place is after a call that has thrown Rewound");
+    }
     Guarded([&] { session_.GoBack(); });
     if (phase_ == Phase::kDeclared) BeginTraining();
     ready_.assign(ready_.size(), false);
+    has_groups_ = false;  // those of the iteration that was left are not this one's
   }
 
   // From Declare on; nobody does before.
@@ -265,6 +270,9 @@ class Session::Implementation {
   }
 
   void Expect(Phase phase, const std::string& call) const {
+    if (phase_ != Phase::kEnded && session_.rewound()) {
+      Misuse(call + " was called after Rewound; GoBack is next");
+    }
     if (phase_ == phase) return;
     Misuse(call + " was called " + NameOf(phase_) + ", its place is " + NameOf(phase));
   }
@@ -385,7 +393,7 @@ class Session::Implementation {
   bool lacks_optimizer_state_ = false;  // training goes on from an iteration; nobody has given it
   int64_t first_iteration_ = 0;
   Time begin_{};
-  bool has_groups_ = false;             // SetGroups was called
+  bool has_groups_ = false;             // SetGroups was called since Begin or GoBack
   std::vector<bool> ready_;             // by layer: its gradient of this iteration
   std::optional<float> test_accuracy_;  // the last test's
   std::optional<float> test_loss_;

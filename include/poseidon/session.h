@@ -192,7 +192,7 @@ class Session {
   void Finish();
 
   // Whether the job goes back after a loss. Then all calls from Begin to Finish may throw Rewound,
-  // but for those that only read.
+  // but for those that only read; GoBack is next, and any other call an error.
   bool recovers() const;
   // After Rewound: waits until the lost nodes' places are taken and the job goes on. iteration() is
   // the one that was left or the one before it, and all gradients of it are to be computed anew;

@@ -1,13 +1,16 @@
 // Trains three layers on numbers that are drawn from the worker's rank and the iteration, for so
 // many iterations as the first argument says, and goes back when the job has lost somebody. With
 // "only-forward" it does not; with "spare" it waits as one for a rank that is lost; with "hang" the
-// first process of worker 1 computes for ever in an iteration, and sends its heartbeats.
+// first process of worker 1 computes for ever in an iteration, and sends its heartbeats; with
+// "careless" its optimizer is PyTorch's, and it makes the mistakes that one can make in going back
+// and says what it is told.
 #include <poseidon/session.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
+#include <functional>
 #include <iostream>
 #include <random>
 #include <string>
@@ -42,6 +45,36 @@ void Hang() {
   while (true) std::this_thread::sleep_for(std::chrono::hours(1));
 }
 
+void Mistake(const std::function<void()>& call) {
+  try {
+    call();
+    std::cout << "nothing is refused" << std::endl;
+  } catch (const poseidon::Error& error) {
+    std::cout << error.what() << std::endl;
+  }
+}
+
+void SetGroups(poseidon::Session& session) {
+  session.SetGroups({{.learning_rate = 0.05, .momentum = 0.9}});
+}
+
+// Where GoBack is next.
+void GoOnAllTheSame(poseidon::Session& session) {
+  Mistake([&] { session.Begin(); });
+  Mistake([&] { SetGroups(session); });
+  Mistake([&] { session.WaitFresh(0); });
+  Mistake([&] { session.GradientReady(0); });
+  Mistake([&] { session.EndIteration(); });
+  Mistake([&] { session.Finish(); });
+}
+
+// When training begins, or goes on, in an iteration that no groups have been set for.
+void ComputeWithoutGroups(poseidon::Session& session) {
+  Mistake([&] { session.GoBack(); });
+  session.WaitFresh(0);
+  Mistake([&] { session.GradientReady(0); });
+}
+
 void RunIteration(poseidon::Session& session, int64_t last, bool hangs) {
   if (session.iteration() % kShown == 0) {
     std::cout << "iteration " << session.iteration() << std::endl;
@@ -59,8 +92,11 @@ void RunIteration(poseidon::Session& session, int64_t last, bool hangs) {
   session.EndIteration(result);
 }
 
-void Train(poseidon::Session& session, int64_t iterations, bool hangs) {
-  while (session.iteration() < iterations) RunIteration(session, iterations - 1, hangs);
+void Train(poseidon::Session& session, int64_t iterations, bool hangs, bool careless) {
+  while (session.iteration() < iterations) {
+    if (careless) SetGroups(session);
+    RunIteration(session, iterations - 1, hangs);
+  }
   session.Finish();
 }
 
@@ -71,12 +107,14 @@ int main(int count, char** words) {
     const int64_t iterations = std::stoll(words[1]);
     poseidon::SessionOptions options = poseidon::SessionOptions::FromEnvironment();
     const std::string kind = count < 3 ? "" : words[2];
+    const bool careless = kind == "careless";
     options.goes_back = kind != "only-forward";
     if (kind == "spare") options.rank = -1;
     poseidon::Session session(options);
     poseidon::Model model;
     model.optimizer.base_lr = 0.05F;
     model.optimizer.momentum = 0.9F;
+    if (careless) model.optimizer = {.type = poseidon::OptimizerType::kPyTorchSgd};
     model.iterations = iterations;
     for (int layer = 0; layer < kLayers; ++layer) {
       model.layers.push_back(
@@ -93,10 +131,12 @@ int main(int count, char** words) {
         std::cout << "worker " << session.rank() << " is process " << getpid() << " at iteration "
                   << session.iteration() << std::endl;
         const bool first = std::getenv("POSEIDON_REPLACES") == nullptr;
-        Train(session, iterations, kind == "hang" && first && session.rank() == 1);
+        if (careless) ComputeWithoutGroups(session);
+        Train(session, iterations, kind == "hang" && first && session.rank() == 1, careless);
         return 0;
       } catch (const poseidon::Rewound& rewound) {
         std::cout << rewound.what() << std::endl;
+        if (careless) GoOnAllTheSame(session);
       }
     }
   } catch (const poseidon::Error& error) {

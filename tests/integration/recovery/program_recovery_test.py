@@ -105,6 +105,32 @@ class ProgramRecoveryTest(cluster.ClusterTest):
         lost = [name for recovery in summary["recoveries"] for name in recovery["lost"]]
         self.assertEqual([re.sub(r" \(.*", "", name) for name in lost], ["worker 1"])
 
+    def test_mistakes_in_going_back_are_named(self):
+        """And harm nothing: what has to come next can come then."""
+        run = self.start_run(
+            self.config("policy: ALL_PS update_at: SERVERS"), *self.program("careless")
+        )
+        self.await_iteration()
+        os.kill(self.pid_of_node("worker-1"), signal.SIGKILL)
+        self.assertEqual(run.wait(), cluster.SUCCESS, run.output())
+        self.assert_nothing_left(cluster.ENDING)
+        self.assert_same_parameters(self.read_json("out/summary.json"), WORKERS)
+        mistake = "the program uses its session wrongly: "
+        for name in ("worker-0", "worker-2"):
+            said = self.log(name)
+            self.assertNotIn("nothing is refused", said)
+            for call in "Begin SetGroups WaitFresh GradientReady EndIteration Finish".split():
+                self.assertIn(f"{mistake}{call} was called after Rewound; GoBack is next\n", said)
+            self.assertIn(
+                f"{mistake}GoBack was called between Begin and Finish, its place is after a call that has thrown "
+                "Rewound\n",
+                said,
+            )
+            # First after Begin, then after GoBack.
+            self.assertGreaterEqual(
+                said.count(f"{mistake}GradientReady was called before SetGroups\n"), 2
+            )
+
     def test_a_spare_that_is_not_needed_ends_well(self):
         config = self.config("policy: ALL_PS", recovery="mode: REPLACE spare_workers: 1")
         run = self.start_run(config, *self.program())
