@@ -59,6 +59,9 @@ class InstallTest(installed.InstalledTest):
     def test_session_example(self):
         self.check_training(self.program("session"), 500)
 
+    def test_rewound_example(self):
+        self.check_training(self.program("rewound"), 500, installed.RECOVERING_JOB)
+
     def test_caffe_worker_example(self):
         self.check_training(self.program("caffe_worker"), 200)
 

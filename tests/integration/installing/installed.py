@@ -2,7 +2,7 @@
 built against it, first of all the examples that its headers open with.
 
 An example is the code in a header's first comment: its lines are indented by three blanks more than
-the prose, from the first #include on.
+the prose, from the first #include on to the next prose.
 """
 
 import os
@@ -12,7 +12,13 @@ import subprocess
 import cluster
 
 # By header: in what its example is written.
-HEADERS = {"communicator": "cc", "session": "cc", "caffe_worker": "cc", "poseidon": "c"}
+HEADERS = {
+    "communicator": "cc",
+    "session": "cc",
+    "rewound": "cc",
+    "caffe_worker": "cc",
+    "poseidon": "c",
+}
 
 CMAKE_PROJECT = """cmake_minimum_required(VERSION 3.22)
 project(programs C CXX)
@@ -33,6 +39,7 @@ cluster {{ workers: {workers} servers: 1 join_deadline_seconds: 30 }}
 communication {{ deterministic: true stall_deadline_seconds: 30 }}
 training {{ trace: true }}
 """
+RECOVERING_JOB = JOB + "recovery {{ mode: REPLACE }}\n"
 
 
 def example_of(header):
@@ -41,7 +48,8 @@ def example_of(header):
         comment = re.match(r"(?://.*\n)+", file.read())[0]
     lines = [line[2:] for line in comment.splitlines()]
     begin = next(i for i, line in enumerate(lines) if line.startswith("   #include"))
-    end = next(i for i in range(begin, len(lines)) if re.match(r" \S", lines[i]))
+    prose = (i for i in range(begin, len(lines)) if re.match(r" \S", lines[i]))
+    end = next(prose, len(lines))
     return "\n".join(line[3:] for line in lines[begin:end]).strip() + "\n"
 
 
@@ -144,16 +152,16 @@ class InstalledTest(cluster.ClusterTest):
 
     installed = None
 
-    def run_program(self, program, *arguments, workers=2):
+    def run_program(self, program, *arguments, workers=2, job=JOB):
         """`poseidon run -- PROGRAM` of the installed command in the test's directory, which is no
         repository; returns summary.json."""
-        job = self.write("job.prototxt", JOB.format(workers=workers))
+        path = self.write("job.prototxt", job.format(workers=workers))
         run = self.spawn(
             "run",
             [
                 self.installed.file("bin/poseidon"),
                 "run",
-                f"--config={job}",
+                f"--config={path}",
                 f"--out={self.path('out')}",
                 "--",
                 program,
@@ -175,9 +183,9 @@ class InstalledTest(cluster.ClusterTest):
             self.assertEqual(rank.wait(), cluster.SUCCESS)
             self.assertEqual(rank.output(), "3\n")
 
-    def check_training(self, program, iterations):
+    def check_training(self, program, iterations, job=JOB):
         """Two workers of an example learn what there is to learn, and end with the same bits."""
-        summary = self.run_program(program)
+        summary = self.run_program(program, job=job)
         self.assert_same_parameters(summary, 2)
         self.assertEqual(summary["iterations"], iterations)
         self.assertLess(summary["loss"][-1], 1e-3)
