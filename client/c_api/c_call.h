@@ -62,9 +62,15 @@ class CHandle {
     object_ = std::make_unique<Object>(options);
   }
 
-  // In a forked child the threads behind the object are not there, so nothing is destroyed.
+  // In a forked child the threads behind the object are not there, so nothing is destroyed; nor is
+  // the lock free if another thread was in a call.
   ~CHandle() {
-    if (!IsOurs()) static_cast<void>(object_.release());
+    if (!IsOurs()) {
+      static_cast<void>(object_.release());
+      return;
+    }
+    const std::lock_guard lock(mutex_);
+    object_.reset();
   }
   CHandle(const CHandle&) = delete;
   CHandle& operator=(const CHandle&) = delete;

@@ -43,7 +43,8 @@
 //
 // Thread safety: calls with one handle may come from any thread; they wait for each other, so that
 // a call that waits for the network keeps the others waiting; also those that return a number of
-// the handle's. poseidon_last_error is of the calling thread.
+// the handle's. To destroy a handle waits for the call that is going on with it, and has to be the
+// last one. poseidon_last_error is of the calling thread.
 //
 // fork: a handle belongs to the process that made it. In a child that the process forks every call
 // with it fails, and destroying it there does nothing; what returns a number of the handle's

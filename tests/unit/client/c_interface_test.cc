@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <future>
@@ -182,6 +183,30 @@ TEST(CInterface, WhatAHandleAnswersIsAskedBetweenCalls) {
   int status = -1;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
+}
+
+// What a thread in a call uses is destroyed when it has left it.
+TEST(CInterface, DestroyingAHandleWaitsForTheCallThatIsGoingOn) {
+  std::atomic<bool> left = false;
+  struct Watched {
+    explicit Watched(std::atomic<bool>* of) : left(of) {}
+    ~Watched() { EXPECT_TRUE(*left); }
+    std::atomic<bool>* left;
+  };
+  std::promise<void> entered;
+  std::thread call;
+  {
+    CHandle<Watched> handle(&left);
+    call = std::thread([&] {
+      handle.With([&](Watched&) {
+        entered.set_value();
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        left = true;
+      });
+    });
+    entered.get_future().wait();
+  }
+  call.join();
 }
 
 // It may end well, and a caller must be able to tell.
