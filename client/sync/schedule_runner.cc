@@ -7,6 +7,15 @@
 #include "core/arithmetic/sum.h"
 
 namespace poseidon {
+namespace {
+
+// The owner goes with them, so that whoever waits for its release waits until they have left.
+struct Encoded {
+  std::shared_ptr<std::byte[]> bytes;
+  std::shared_ptr<const void> owner;
+};
+
+}  // namespace
 
 ScheduleRunner::ScheduleRunner(Steps steps, const Codec& codec, float scale, int64_t first)
     : steps_(std::move(steps)), codec_(codec), scale_(scale), next_(steps_.size()), begun_(first) {}
@@ -76,8 +85,9 @@ Payload ScheduleRunner::Body(const Range& range) const {
   if (codec_.type == CodecType::kFp32) {
     return Payload::View(std::span<const float>(floats), owner_);
   }
-  auto encoded = std::make_shared_for_overwrite<std::byte[]>(bytes);
-  const std::span<std::byte> out(encoded.get(), bytes);
+  auto encoded = std::make_shared<Encoded>(
+      Encoded{std::make_shared_for_overwrite<std::byte[]>(bytes), owner_});
+  const std::span<std::byte> out(encoded->bytes.get(), bytes);
   Encode(codec_, floats, {}, out);
   return Payload::View(out, std::move(encoded));
 }

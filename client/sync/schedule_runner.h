@@ -36,9 +36,9 @@ class ScheduleRunner {
 
   // Begins the next iteration in place on `floats`, to which the ranges of the
   // schedule refer; empty for phantoms, which have sizes only. The previous one must be done.
-  // Appends to `out` what can be sent at once; its bodies are views of `floats`, kept alive by
-  // `owner`, or, encoded, own their bytes. Once the iteration is done only bodies that are still
-  // under way hold the owner; while they do, `floats` must not be written.
+  // Appends to `out` what can be sent at once; its bodies are views of `floats` or, encoded, have
+  // their own bytes. Once the iteration is done only bodies that are still under way hold the
+  // owner; while a view does, `floats` must not be written.
   void Begin(std::span<float> floats, std::shared_ptr<const void> owner,
              std::vector<ReduceFrame>& out);
   // A frame of the current iteration, or of the next: a peer can be one ahead. Kept until its

@@ -220,6 +220,26 @@ TEST_F(TwoWorkersTest, FramesAreViewsThatHoldTheOwner) {
   EXPECT_TRUE(lease.expired());
 }
 
+// Whose bytes are not the floats; but who waits for the release waits for what is to be sent.
+TEST(ScheduleRunnerTest, FramesOfACodecHoldTheOwner) {
+  ScheduleRunner runner(AllReduceSchedule(RING, {}, 0, {0, 4}, 0, 2), {.type = CodecType::kFp16},
+                        1);
+  auto owner = std::make_shared<int>();
+  const std::weak_ptr<int> lease = owner;
+  Floats floats = {1, 2, 3, 4};
+  std::vector<ReduceFrame> sent;
+  runner.Begin(floats, std::move(owner), sent);
+  const Payload body = Payload::FromString(std::string(4, 0));
+  EXPECT_EQ(runner.Receive(0, 1, 0, body, sent), FrameStatus::kAccepted);
+  EXPECT_EQ(runner.Receive(0, 1, 1, body, sent), FrameStatus::kAccepted);
+  EXPECT_TRUE(runner.done());
+  ASSERT_EQ(sent.size(), 2U);
+  sent.erase(sent.begin());
+  EXPECT_FALSE(lease.expired());
+  sent.clear();
+  EXPECT_TRUE(lease.expired());
+}
+
 TEST(PhantomTest, SizesAreThoseOfTheCodec) {
   ScheduleRunner runner(AllReduceSchedule(RING, {}, 0, {0, 10}, 0, 2), {.type = CodecType::kFp16},
                         1);
