@@ -4,7 +4,9 @@
 #include <bit>
 #include <optional>
 
+#include "core/arithmetic/codec.h"
 #include "core/error.h"
+#include "core/message_limit.h"
 #include "core/random.h"
 #include "proto/bucket.h"
 
@@ -133,6 +135,29 @@ int LargestFrames(Scheme scheme, const CollectiveOptions& options, int workers) 
   return options.grid.empty() ? 1 : options.grid.front().size;
 }
 
+// Into how many parts the chunk of this index is cut before its largest frames are sent; a torus's
+// chunks begin in different dimensions. Of several workers.
+int PartsOf(int chunk, Scheme scheme, const CollectiveOptions& options, int workers) {
+  if (scheme == HALVING_DOUBLING) return 2;
+  if (scheme == RING) return workers;
+  for (size_t d = static_cast<size_t>(chunk);; ++d) {
+    const CollectiveOptions::Dimension& dimension = options.grid[d % options.grid.size()];
+    if (dimension.size == 1) continue;
+    return dimension.scheme == CollectiveScheme::kHalvingDoubling ? 2 : dimension.size;
+  }
+}
+
+// `parts`: into how few a chunk of so many floats is cut.
+void CheckFrames(int64_t floats, int parts, CodecType codec, const CollectiveOptions& options) {
+  const auto bytes =
+      static_cast<int64_t>(EncodedBytes({.type = codec}, (floats + parts - 1) / parts));
+  if (bytes <= kMostBodyBytes) return;
+  throw ConfigError("chunk_bytes is " + std::to_string(options.chunk_bytes) +
+                    ", which makes frames of " + std::to_string(bytes) +
+                    " bytes; they may have at most " + std::to_string(kMostBodyBytes) +
+                    ": use smaller chunks, or 0 (automatic)");
+}
+
 int ChunkCount(int64_t bytes, const CollectiveOptions& options, int frames_of_chunk) {
   if (options.chunk_bytes != 0 && options.chunk_bytes < kSmallestChunk) {
     throw ConfigError("chunk_bytes is " + std::to_string(options.chunk_bytes) +
@@ -213,11 +238,13 @@ CollectiveCall AllReduceCall(int64_t floats, const CollectiveOptions& options, i
     digest.Add(dimension.size());
     digest.Add(dimension.algorithm());
   }
+  const CodecType codec = CodecOf(options.codec);
   for (int c = 0; c < count; ++c) {
-    call.chunks.push_back(
-        AllReduceSchedule(scheme, plan, c, Cut({0, floats}, count, c), rank, workers));
+    const Range chunk = Cut({0, floats}, count, c);
+    if (workers > 1) CheckFrames(chunk.size, PartsOf(c, scheme, options, workers), codec, options);
+    call.chunks.push_back(AllReduceSchedule(scheme, plan, c, chunk, rank, workers));
   }
-  call.terms = {Collective::kAllReduce, scheme, CodecOf(options.codec), floats, digest.value()};
+  call.terms = {Collective::kAllReduce, scheme, codec, floats, digest.value()};
   return call;
 }
 
@@ -241,6 +268,7 @@ CollectiveCall AllGatherCall(const std::vector<Range>& blocks, const CollectiveO
   }
   CollectiveCall call;
   const int count = ChunkCount(Bytes(largest), options, 1);
+  if (blocks.size() > 1) CheckFrames((largest + count - 1) / count, 1, codec, options);
   digest.Add(count);
   for (int c = 0; c < count; ++c) {
     std::vector<Range> pieces;

@@ -76,7 +76,8 @@ struct CollectiveOptions {
   // kTorus: sizes, whose product is the number of ranks.
   std::vector<Dimension> grid = {};
   // The floats are cut into chunks of so many bytes, several of which are under way at the same
-  // time; at least 1024. 0: by scheme and number of ranks, so that the largest frames are of 1 MiB.
+  // time; at least 1024, and not so many that a frame has more than 1 GiB. 0: by scheme and number
+  // of ranks, so that the largest frames are of 1 MiB.
   int64_t chunk_bytes = 0;
 };
 

@@ -1,6 +1,11 @@
 #include "client/communicator/collective_call.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <string>
+
+#include "core/error.h"
 
 namespace poseidon {
 namespace {
@@ -33,6 +38,35 @@ TEST(CollectiveCallTest, OtherNumbersOfRanksUseTheRingFromFewBytesOn) {
 TEST(CollectiveCallTest, WhatIsAskedForIsTaken) {
   const CollectiveOptions halving = {.scheme = CollectiveScheme::kHalvingDoubling};
   EXPECT_EQ(AllReduceCall(1 << 22, halving, 0, 4, false).terms.scheme, HALVING_DOUBLING);
+}
+
+// 4 GiB in chunks of as many, and what is said of it.
+std::string SaidOfOneChunk(CollectiveOptions options, int workers) {
+  options.chunk_bytes = int64_t{4} << 30;
+  try {
+    AllReduceCall(int64_t{1} << 30, options, 0, workers, false);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(CollectiveCallTest, ChunksWhoseFramesWouldBeTooLargeAreRefused) {
+  const CollectiveOptions ring = {.scheme = CollectiveScheme::kRing};
+  EXPECT_THAT(
+      SaidOfOneChunk(ring, 3),
+      testing::AllOf(testing::StartsWith("chunk_bytes is 4294967296, which makes frames of "
+                                         "1431655768 bytes; they may have at most 1073741824"),
+                     testing::EndsWith("use smaller chunks, or 0 (automatic)")));
+  EXPECT_EQ(SaidOfOneChunk(ring, 4), "");
+  EXPECT_EQ(SaidOfOneChunk(ring, 1), "");
+  EXPECT_EQ(SaidOfOneChunk({.codec = CollectiveCodec::kFp16}, 2), "");
+  EXPECT_NE(SaidOfOneChunk({.scheme = CollectiveScheme::kHalvingDoubling}, 4), "");
+  EXPECT_EQ(SaidOfOneChunk({.grid = {{.size = 1}, {.size = 4}, {.size = 2}}}, 8), "");
+  EXPECT_NE(SaidOfOneChunk({.grid = {{.size = 2}, {.size = 4}}}, 8), "");
+  const CollectiveOptions chunks = {.chunk_bytes = int64_t{2} << 30};
+  EXPECT_THROW(AllGatherCall({{0, 1 << 29}, {1 << 29, 0}}, chunks, 0), ConfigError);
+  EXPECT_EQ(AllGatherCall({{0, 1 << 28}, {1 << 28, 0}}, chunks, 0).chunks.size(), 1U);
 }
 
 }  // namespace
