@@ -90,11 +90,17 @@ void FreeNetwork(Variant& variant) {
   variant.cluster.latency = 0;
 }
 
+// By devices and by lanes.
+void RebuildFaster(Variant& variant, double factor) {
+  variant.cluster.flops *= factor;
+  variant.cluster.host_flops *= factor;
+}
+
 void FreeLanes(Variant& variant) {
   variant.cluster.message_cost = 0;
   variant.cluster.reduction_rate = kFree;
   variant.cluster.update_rate = kFree;
-  variant.cluster.flops = kFree;
+  RebuildFaster(variant, kFree);
 }
 
 // Of hosts and of devices.
@@ -114,7 +120,7 @@ void FindLimit(const Predictions& predictions, Limits& limits) {
       {"messages on lanes", [](Variant& v) { v.cluster.message_cost = 0; }},
       {"updates", FreeUpdates},
       {"sums of gradients", [](Variant& v) { v.cluster.reduction_rate = kFree; }},
-      {"rebuilding from factors", [](Variant& v) { v.cluster.flops = kFree; }},
+      {"rebuilding from factors", [](Variant& v) { RebuildFaster(v, kFree); }},
       {"copies to and from devices", FreeCopies},
       {"what lanes do", FreeLanes}};
   limits.by = "computing";
@@ -168,7 +174,7 @@ Limits WhatLimits(const Plan& plan, const InformationBook& book, const ClusterMo
       {"twice the gpu_bandwidth", [](Variant& v) { v.cluster.device_rate *= 2; }},
       {RateChange("reduction_rate", cluster.reduction_rate, kCores),
        [](Variant& v) { v.cluster.reduction_rate *= kCores; }},
-      {"rebuilding from factors four times as fast", [](Variant& v) { v.cluster.flops *= kCores; }},
+      {"rebuilding from factors four times as fast", [](Variant& v) { RebuildFaster(v, kCores); }},
       {"half the message_cost", [](Variant& v) { v.cluster.message_cost /= 2; }},
       {"computing twice as fast", [](Variant& v) { v.cluster.compute_factor *= 0.5; }}};
   for (const auto& [what, change] : changes) {

@@ -35,7 +35,8 @@ Duration ProcessingCosts::Of(const Envelope& envelope) {
 }
 
 Duration ProcessingCosts::Of(const ArithmeticAmount& amount) const {
-  return Seconds(amount.updated * UpdateSeconds(1, cluster_) + amount.operations / cluster_.flops);
+  return Seconds(amount.updated * UpdateSeconds(1, cluster_) +
+                 amount.operations / cluster_.LaneFlops());
 }
 
 Duration ProcessingCosts::OfExchange(const Envelope& envelope) {

@@ -12,7 +12,7 @@
 //   an all-reduce's gradient, at the only worker the update of the lane's chunks; likewise
 //
 // and with the work that an actor leaves (SimOptions.arithmetic): parameters updated at
-// update_rate, and matrix products, which rebuild gradients from factors, at `flops`.
+// update_rate, and matrix products, which rebuild gradients from factors, at LaneFlops().
 //
 // Not thread-safe. Messages are asked about once each, in the order of their arrival; they are
 // those of one simulated cluster. Nodes may be lost where workers make the updates: what servers

@@ -97,17 +97,16 @@ bool DevicesUpdate(const BucketPlan& bucket, const ModelSpec& model, const Clust
   return cluster.devices_update && bucket.update_at_workers() && !model.update_rule().deferred();
 }
 
-double MultiplySeconds(const InnerProductSpec& product, int workers, const ClusterModel& cluster) {
+double MultiplySeconds(const InnerProductSpec& product, int workers, double flops) {
   constexpr double kOperations = 2;  // a multiplication and an addition
   const double rows = static_cast<double>(product.rows()) * workers;
-  return kOperations * rows * static_cast<double>(product.outputs() * product.inputs()) /
-         cluster.flops;
+  return kOperations * rows * static_cast<double>(product.outputs() * product.inputs()) / flops;
 }
 
 double RebuildSeconds(const Plan& plan, const BucketPlan& bucket, const ModelSpec& model,
                       const ClusterModel& cluster) {
   const InnerProductSpec& product = model.layers(bucket.first_layer()).inner_product();
-  return MultiplySeconds(product, plan.workers(), cluster) +
+  return MultiplySeconds(product, plan.workers(), cluster.LaneFlops()) +
          UpdateSeconds(product.outputs() * product.inputs(), cluster);
 }
 

@@ -33,9 +33,9 @@ double GatheredUpdateSeconds(int64_t floats, const ClusterModel& cluster);
 // that takes); then no lane does. Not that of a rule which needs the whole gradient first.
 bool DevicesUpdate(const BucketPlan& bucket, const ModelSpec& model, const ClusterModel& cluster);
 
-// SFB, ADAM: seconds to multiply the factors of so many workers; of all, and to apply the update,
-// too.
-double MultiplySeconds(const InnerProductSpec& product, int workers, const ClusterModel& cluster);
+// SFB, ADAM: seconds to multiply the factors of so many workers, at `flops` operations a second; of
+// a lane to multiply those of all, and to apply the update, too.
+double MultiplySeconds(const InnerProductSpec& product, int workers, double flops);
 double RebuildSeconds(const Plan& plan, const BucketPlan& bucket, const ModelSpec& model,
                       const ClusterModel& cluster);
 

@@ -39,8 +39,8 @@ struct ClusterModel {
   double reduction_rate = 4e9;
   // Bytes of parameters that a server or worker updates; reads gradient and optimizer_state, too.
   double update_rate = 2e9;
-  // Floating-point operations of a worker: rebuilding a gradient from its factors, and layers whose
-  // times are not known.
+  // Floating-point operations of a worker's devices, or of its host where it has none: rebuilding a
+  // gradient from its factors, and layers whose times are not known.
   double flops = 4e12;
   // A worker's devices, and bytes between two of them, and between one and its host's memory, each
   // direction (planner/cost/device_copy_cost.h). Infinite: nothing is copied.
@@ -53,6 +53,10 @@ struct ClusterModel {
   bool devices_update = false;
   double device_update_rate = 1.44e11;
   bool host_rebuilds = false;
+  // Floating-point operations at which a lane rebuilds gradients where devices compute, whose
+  // `flops` then are: a core's, for which slices of a lane's work are made
+  // (core/arithmetic/sliced_arithmetic.h).
+  double host_flops = 3e10;
   // How many times as long as the model says all workers compute.
   double compute_factor = 1;
   // By worker, whose machine has the same number. All others are as the above says.
@@ -64,6 +68,9 @@ struct ClusterModel {
   // A worker's computing times, and the slowest one's, against what the model says.
   double ComputeFactorOf(int worker) const;
   double SlowestComputeFactor() const;
+
+  // At which a lane rebuilds gradients.
+  double LaneFlops() const { return devices_update || host_rebuilds ? host_flops : flops; }
 
   int MachineOfServer(int server) const { return colocated ? server : workers + server; }
   int machines() const;

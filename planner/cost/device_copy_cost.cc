@@ -26,7 +26,7 @@ double ShareSeconds(double bytes, const ClusterModel& cluster) {
 // From all workers' factors, and the update: each device has all of such a layer.
 double DeviceRebuildSeconds(const LayerSpec& layer, const ClusterModel& cluster) {
   const double bytes = static_cast<double>(FloatCount(layer)) * sizeof(float);
-  return MultiplySeconds(layer.inner_product(), cluster.workers, cluster) +
+  return MultiplySeconds(layer.inner_product(), cluster.workers, cluster.flops) +
          bytes / cluster.device_update_rate;
 }
 

@@ -70,7 +70,9 @@ constexpr double kWay = kShares + kBytes / kDevices / kCopy;
 constexpr double kFactorsDown = kFactors / kDevices / kCopy;
 constexpr double kFactorsUp =
     2 * kFactors / kDevices / kCopy + (kDevices - 1.0) / kDevices * 2 * kFactors / kLink;
-constexpr double kRebuild = 2 * 2 * kRows * (kBytes / 4) / kFlops;
+constexpr double kOperations = 2 * 2 * kRows * (kBytes / 4);
+constexpr double kRebuild = kOperations / kFlops;
+constexpr double kHostRebuild = kOperations / 3e10;  // a core's rate
 // Each device updates its share of what was reduced; and all of what it rebuilds.
 constexpr double kShareUpdate = kBytes / kDevices / kDeviceUpdates;
 
@@ -98,7 +100,12 @@ TEST(DeviceUpdateTest, AJobThatRecoversUpdatesOnHosts) {
     Job job = JobOf(2, policy, Training::CUDA);
     job.mutable_recovery()->set_mode(Recovery::REPLACE);
     const bool factors = policy == Communication::ALL_SFB;
-    ExpectExchange(job, (factors ? kFactorsDown + kRebuild : kWay) + kWay + kBytes / kHostUpdates);
+    // However quick devices are.
+    for (const double flops : {kFlops, 100 * kFlops}) {
+      job.mutable_cluster()->set_flops(flops);
+      ExpectExchange(job,
+                     (factors ? kFactorsDown + kHostRebuild : kWay) + kWay + kBytes / kHostUpdates);
+    }
   }
 }
 
