@@ -188,6 +188,12 @@ class SweepChecker {
         fields_.Fail(at, "what is only planned is not changed by the condition \"" +
                              condition.name() + "\"; say known: true, or leave plan_only out");
       }
+      if (sweep.has_failures() && condition.deviation_size() > 0 && !condition.known()) {
+        fields_.Fail(at,
+                     "what failures cost is of machines that the job knows, not of those of the "
+                     "condition \"" +
+                         condition.name() + "\"; say known: true, or leave failures out");
+      }
     }
   }
 

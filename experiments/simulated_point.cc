@@ -13,7 +13,8 @@
 namespace poseidon {
 namespace {
 
-double GoodputOf(const ExperimentPoint& point, const SimulatedTraining& training,
+// `job` is the point's, disturbed as it was for `training`.
+double GoodputOf(const ExperimentPoint& point, const Job& job, const SimulatedTraining& training,
                  const SimulationControl& control) {
   const Failures& failures = *point.failures;
   FailureScenario scenario;
@@ -25,8 +26,8 @@ double GoodputOf(const ExperimentPoint& point, const SimulatedTraining& training
   if (failures.has_snapshot_cost()) {
     snapshot = ParsePositiveSeconds("snapshot_cost", failures.snapshot_cost());
   }
-  return AnswerFailures(point.job, point.model, scenario, ParseRecoveryChoice(point.recovery),
-                        snapshot, training, control)
+  return AnswerFailures(job, point.model, scenario, ParseRecoveryChoice(point.recovery), snapshot,
+                        training, control)
       .Goodput();
 }
 
@@ -61,7 +62,7 @@ PointResult Simulated(const ExperimentPoint& point, const std::function<bool()>&
   result.mean_bytes = training.mean_bytes;
   result.predicted = PredictedSeconds(point, training.plan);
   result.schemes = training.schemes;
-  if (point.failures) result.goodput = GoodputOf(point, training, control);
+  if (point.failures) result.goodput = GoodputOf(point, job, training, control);
   return result;
 }
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "client/pace/compute_disturbance.h"
 #include "core/error.h"
 #include "experiments/experiment_file.h"
 #include "experiments/experiment_points.h"
@@ -104,6 +105,17 @@ TEST_F(FailuresTest, ResultsHaveTheGoodput) {
   EXPECT_THAT(text, HasSubstr(",100,simulate,"));
 }
 
+// Machines vary as they do without failures.
+TEST_F(FailuresTest, GoodputIsOfADisturbedJob) {
+  ExperimentPoint point = Points(kExperiment)[0];
+  const double unsaid = *SimulatePoint(point).goodput;
+  Cluster& cluster = *point.job.mutable_cluster();
+  *cluster.mutable_disturbance() = MeasuredDisturbance();
+  EXPECT_EQ(unsaid, *SimulatePoint(point).goodput);
+  cluster.mutable_disturbance()->Clear();
+  EXPECT_NE(unsaid, *SimulatePoint(point).goodput);
+}
+
 TEST_F(FailuresTest, SaysWhatIsWrongAndWhere) {
   EXPECT_THAT(Refusal("mtbf: \"10h\"", "mtbf: \"0h\""), HasSubstr("it must be above 0"));
   EXPECT_THAT(Refusal("mtbf: \"10h\"", "mtbf: \"often\""), HasSubstr("mtbf: "));
@@ -113,6 +125,11 @@ TEST_F(FailuresTest, SaysWhatIsWrongAndWhere) {
   EXPECT_THAT(Refusal("\"5s\"", "\"5\""), HasSubstr("snapshot_cost: "));
   EXPECT_THAT(Refusal("snapshot:10min", "snapshots"),
               HasSubstr("it must be one of replace, shrink"));
+  const std::string condition =
+      "workers: 3 condition { name: \"slow\" deviation { worker: 1 compute_factor: 2 } ";
+  EXPECT_THAT(Refusal("workers: 3\n", condition + "}\n"),
+              HasSubstr("of the condition \"slow\"; say known: true, or leave failures out"));
+  EXPECT_EQ(Refusal("workers: 3\n", condition + "known: true }\n"), "not refused");
   EXPECT_THAT(Refusal("workers: 3\n", "workers: 3 plan_only: true\n"),
               HasSubstr("what is only planned has no failures"));
   EXPECT_THAT(Refusal("\"WFBP\" recovery: \"snapshot:10min\"", "\"ALL_ADAM\" recovery: \"shrink\""),
