@@ -107,6 +107,12 @@ class CompatibilityCheck {
       Refuse("overlap",
              "with local_steps nothing is exchanged during a backward pass; leave it on");
     }
+    if (job_.cluster().devices_per_worker() != 1) {
+      refusals_.push_back(
+          {"cluster.devices_per_worker",
+           "cluster.devices_per_worker: with local_steps a worker's devices would still have to "
+           "exchange every step; use 1, with a worker for each device"});
+    }
     if (communication_.fragments() > 1 && communication_.bucket_bytes() > 0) {
       Refuse("bucket_bytes",
              "layers of one bucket would have to be in the same one of the fragments; use 0");

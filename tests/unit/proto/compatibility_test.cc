@@ -206,6 +206,12 @@ TEST(CombinationsTest, LocalStepsNeedExchangesOfTheirOwn) {
               HasSubstr("nothing is exchanged during a backward pass"));
   EXPECT_THAT(Refused("local_steps: 10 fragments: 2 bucket_bytes: 100 policy: ALL_PS"),
               HasSubstr("same one of the fragments"));
+  Job job;
+  ParseText("communication { local_steps: 10 policy: ALL_PS } cluster { devices_per_worker: 4 }",
+            "job", job);
+  ASSERT_EQ(Refusals(job).size(), 1u);
+  EXPECT_EQ(Refusals(job)[0].field, "cluster.devices_per_worker");
+  EXPECT_THAT(Refusals(job)[0].reason, HasSubstr("with a worker for each device"));
 }
 
 TEST(CombinationsTest, GridsAreAsSquareAsCanBe) {
