@@ -1,5 +1,7 @@
 #include "simulation/failures/failure_answer.h"
 
+#include <string>
+
 #include "core/arithmetic/update_rule.h"
 #include "core/error.h"
 #include "core/units.h"
@@ -98,6 +100,14 @@ FailureAnswer AnswerFailures(const Job& job, const ModelSpec& model,
     throw ConfigError(
         "the job has one worker, and when it is lost nobody has the parameters any more; only a "
         "restart from a snapshot is left");
+  }
+  if (job.communication().local_steps() > 1) {
+    throw ConfigError(
+        "with local steps each process has a state of its own that nobody else keeps, so a job of "
+        "communication.local_steps " +
+        std::to_string(job.communication().local_steps()) +
+        " can't recover; ask for a restart from a snapshot, by recovery snapshot:INTERVAL or "
+        "snapshot, or use 1");
   }
   answer.costs = SimulateFailures(job, model, scenario, control);
   return answer;

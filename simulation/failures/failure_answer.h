@@ -68,8 +68,9 @@ struct FailureAnswer {
 };
 
 // `job` is checked, has the choice's recovery mode, and `training` is what is simulated of it
-// without failures. Throws as SimulateFailures does, and ConfigError if the job has one worker and
-// recovers, for nobody would be left that has the parameters.
+// without failures. Throws as SimulateFailures does, and ConfigError if a job that recovers has one
+// worker, for nobody would be left that has the parameters, or local steps, with which each process
+// has some that nobody else has.
 FailureAnswer AnswerFailures(const Job& job, const ModelSpec& model,
                              const FailureScenario& scenario, const RecoveryChoice& choice,
                              std::optional<double> snapshot_seconds,

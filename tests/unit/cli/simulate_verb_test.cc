@@ -329,6 +329,10 @@ TEST_F(SimulateFailuresTest, RefusesNonsense) {
   EXPECT_THAT(Output({failures, "--workers=1"}),
               HasSubstr("only a restart from a snapshot is left"));
   EXPECT_THAT(Output({failures, "--recovery=shrink", "--losses=9"}),
+  const std::vector<std::string> local = {failures, "--local_steps=8", "--policy=ALL_RING"};
+  EXPECT_THAT(Output(local), HasSubstr("of communication.local_steps 8 can't recover; ask for a "
+                                       "restart from a snapshot"));
+  EXPECT_THAT(Output({local[0], local[1], local[2], "--recovery=snapshot"}), HasSubstr("goodput"));
               HasSubstr("ask for fewer losses"));
   for (const std::string flag : {"--recovery=shrink", "--losses=3", "--seed=3",
                                  "--snapshot_cost=1s", "--heartbeat_deadline_seconds=10"}) {
