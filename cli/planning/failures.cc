@@ -56,8 +56,7 @@ std::string RecoveredText(const FailureAnswer& answer, const Job& job) {
   std::string text = "goodput: iterations that stay done, of the " + TimeText(costs.wall) +
                      " until the last loss is recovered; recoveries in the mean\n";
   text += "by the actors: " + Grouped(costs.simulated) + " iterations, all that are near a loss; " +
-          Grouped(static_cast<int64_t>(costs.kept) - costs.simulated) +
-          " between them are counted, not simulated\n";
+          Grouped(costs.counted) + " between them are counted, not simulated\n";
   if (const std::optional<double> goodput = answer.LongRunGoodput(NodesOf(job))) {
     text += "in the long run, if each loss costs " + TimeText(costs.SecondsOfALoss()) +
             " as these do: goodput " + Digits(kPercent * *goodput, 2) + "%\n";
@@ -131,10 +130,12 @@ std::string FailureText(const FailureAnswer& answer, const Job& job, double imag
   table.AddRow({"goodput", Digits(kPercent * answer.Goodput(), 2), "%"});
   table.AddRow({"throughput", Digits(answer.Goodput() * images_per_second, 1), "images/s"});
   if (answer.costs) AddRecovered(*answer.costs, table);
+  const bool shrinks = answer.choice.mode == Recovery::SHRINK;
   return "\n" + table.ToString() + "\nnodes: " + Grouped(NodesOf(job)) +
          ", of which one fails every " + TimeText(scenario.mtbf / NodesOf(job)) +
-         "; another process is there after " + TimeText(scenario.replacement) + "\n" +
-         (answer.costs ? RecoveredText(answer, job) : "") + RestartText(answer);
+         (shrinks ? "; nobody comes in its place"
+                  : "; another process is there after " + TimeText(scenario.replacement)) +
+         "\n" + (answer.costs ? RecoveredText(answer, job) : "") + RestartText(answer);
 }
 
 nlohmann::ordered_json FailureJson(const FailureAnswer& answer, const Job& job,

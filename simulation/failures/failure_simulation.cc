@@ -80,7 +80,8 @@ class FailureRun {
 
   // What the actors are expected to do, for the memory that it takes.
   int64_t Iterations() const {
-    return warm_up_ + measured_ + int64_t{scenario_.losses} * (2 * kSettled + 2);
+    const int after_a_loss = Shrinks() ? measured_ + 1 : kSettled;
+    return warm_up_ + measured_ + int64_t{scenario_.losses} * (after_a_loss + kSettled + 2);
   }
 
   static std::vector<NodeId> NodesOf(const Job& job) {
@@ -172,6 +173,10 @@ class FailureRun {
     });
   }
   bool Settled() const { return EndedSince(kSettled); }
+  // What an iteration takes is known. Each loss that leaves fewer makes it another time.
+  bool Measured() const {
+    return EndedSince(Shrinks() && answer_.losses > 0 ? measured_ + 1 : kSettled);
+  }
 
   Mark LastMark() const {
     Mark mark{kEndless, {}};
@@ -207,10 +212,10 @@ class FailureRun {
 
   void LoseNext() {
     const NodeLoss loss = draws_.Next();
-    while (!Settled() && now() < TimeOf(loss.when)) {
+    while (!Measured() && now() < TimeOf(loss.when)) {
       Step(std::min(now() + slice_, TimeOf(loss.when)));
     }
-    if (Settled()) SkipTo(loss.when);
+    if (Measured()) SkipTo(loss.when);
     const Time when = std::max(now(), TimeOf(loss.when));
     cluster_.KillAt(when, loss.node);
     // A server without KV pairs is not missed before its silence is noticed.
@@ -229,11 +234,12 @@ class FailureRun {
       while (now() < TimeOf(when)) Step(std::min(now() + slice_, TimeOf(when)));
       return;
     }
-    if (Shrinks()) iteration_ = MeanIteration(kSettled - 1);
+    if (Shrinks() && answer_.losses > 0) iteration_ = MeanIteration(measured_);
     const double iterations = std::floor((when - Elapsed()) / iteration_);
     if (iterations < 1) return;
     skipped_ += iterations * iteration_;
     skipped_iterations_ += iterations * Share(static_cast<int>(workers_.size()));
+    answer_.counted += std::llround(iterations);
   }
 
   // Of this simulation, at which so much has elapsed.

@@ -40,7 +40,8 @@ struct FailureCosts {
   double wall = 0;
   // Iterations in this time that were not done again, each by the share of the workers that did it.
   double kept = 0;
-  int64_t simulated = 0;  // of these, by the actors
+  int64_t simulated = 0;  // whole ones in this time, by the actors
+  int64_t counted = 0;    // and those that were not simulated
   int losses = 0;
   int recoveries = 0;  // one may be of several losses
   int64_t redone = 0;  // iterations that a worker had begun, and that were begun once more

@@ -203,11 +203,13 @@ TEST_F(FailureSimulationTest, ThoseThatGoOnWithoutTheLostTrainFewerSamples) {
   EXPECT_GT(costs.Goodput(), costs.workers / 8.0);
 }
 
-// How long iterations of those that are left take is measured in two of them.
-TEST_F(FailureSimulationTest, CountedIterationsOfFewerWorkersAreAsGood) {
-  for (uint64_t seed = 1; seed <= 3; ++seed) {
+// How long iterations of those that are left take is measured anew after each loss; where machines
+// vary in as many as before the first.
+void ExpectFewerWorkersSameAsWhole(bool varies, uint64_t seeds) {
+  for (uint64_t seed = 1; seed <= seeds; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Job job = JobOf(8, 8, Policies()[seed]);
+    if (varies) DisturbUnlessSaid(*job.mutable_cluster());
     job.mutable_recovery()->set_mode(Recovery::SHRINK);
     FailureScenario scenario{.mtbf = 800, .replacement = 30, .seed = seed, .losses = 4};
     const FailureCosts counted = SimulateFailures(job, SomeModel(), scenario);
@@ -218,6 +220,28 @@ TEST_F(FailureSimulationTest, CountedIterationsOfFewerWorkersAreAsGood) {
     const double per_loss = job.communication().heartbeat_interval_seconds() + 2 * whole.iteration;
     EXPECT_NEAR(counted.Goodput(), whole.Goodput(),
                 scenario.losses * per_loss / whole.wall + 0.002 * whole.Goodput());
+    EXPECT_EQ(whole.counted, 0);
+    EXPECT_NEAR(static_cast<double>(counted.counted + counted.simulated),
+                static_cast<double>(whole.simulated), 0.01 * static_cast<double>(whole.simulated));
+  }
+}
+
+TEST_F(FailureSimulationTest, CountedIterationsOfFewerWorkersAreAsGood) {
+  ExpectFewerWorkersSameAsWhole(false, 3);
+}
+TEST_F(FailureSimulationTest, CountedIterationsOfFewerWorkersThatVaryAreAsGood) {
+  ExpectFewerWorkersSameAsWhole(true, 1);
+}
+
+// Before the first loss nothing is lost, so that its iterations are as long as they were measured.
+TEST_F(FailureSimulationTest, UntilTheFirstLossAnIterationIsAsItWasMeasured) {
+  Job job = JobOf(4, 4, Communication::ALL_RING);
+  DisturbUnlessSaid(*job.mutable_cluster());
+  job.mutable_recovery()->set_mode(Recovery::SHRINK);
+  for (uint64_t seed = 1; seed <= 3; ++seed) {
+    const FailureCosts costs = SimulateFailures(
+        job, SomeModel(), {.mtbf = 1000 * kHour, .replacement = 30, .seed = seed, .losses = 1});
+    EXPECT_NEAR(costs.Goodput(), 1, 1e-4) << seed;
   }
 }
 
