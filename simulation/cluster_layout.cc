@@ -80,7 +80,7 @@ size_t ClusterLayout::IndexOf(const NodeId& id) const {
 
 void Deviate(const Deviation& deviation, const Network& network, ClusterLayout& layout) {
   NodeSpec& worker = layout.nodes[layout.IndexOf({Role::kWorker, deviation.worker()})];
-  worker.compute_factor = deviation.compute_factor();
+  worker.compute_factor *= deviation.compute_factor();
   if (!deviation.has_bandwidth()) return;
   layout.machines[worker.machine].goodput_bytes_per_second =
       Goodput(deviation.bandwidth(), network);

@@ -43,7 +43,9 @@ struct ClusterLayout {
   size_t IndexOf(const NodeId& id) const;
 };
 
-// Makes a worker and its machine as the deviation says, which is of a checked job on `network`.
+// Makes a worker and its machine as the deviation says, which is of a checked job on `network`: it
+// computes so many times as long as before, and its machine's link is what is said of it, if any
+// is.
 void Deviate(const Deviation& deviation, const Network& network, ClusterLayout& layout);
 
 // Worker i and server i share machine i, as in the paper; what there is more of, workers or

@@ -1,6 +1,7 @@
 #include "tests/simulation/predictions/planned_training.h"
 
 #include <algorithm>
+#include <string>
 
 #include "planner/cost/cluster_model.h"
 #include "planner/cost/information_book.h"
@@ -47,6 +48,26 @@ Job PlannedJob(int workers, int servers, const char* bandwidth, const char* late
   network.set_latency(latency);
   network.set_colocated(colocated);
   job.mutable_communication()->set_lanes(1);  // all plans alike
+  return job;
+}
+
+ModelSpec Layers(int count, int64_t floats, double forward_ms, double backward_ms) {
+  ModelSpec model;
+  for (int i = 0; i < count; ++i) {
+    LayerSpec& layer = *model.add_layers();
+    layer.set_name("layer" + std::to_string(i));
+    layer.add_blobs()->add_shape(floats);
+    layer.set_forward_ms(forward_ms);
+    layer.set_backward_ms(backward_ms);
+  }
+  model.set_batch(32);
+  return model;
+}
+
+Job FreeLanesJob(int workers, int servers, Communication::Policy policy) {
+  Job job = PlannedJob(workers, servers, "10Gbps", "10us", true);
+  job.mutable_cluster()->mutable_network()->set_message_cost("0us");
+  job.mutable_communication()->set_policy(policy);
   return job;
 }
 

@@ -22,6 +22,12 @@ std::vector<PlannedNet> PlannedNets();
 Job PlannedJob(int workers, int servers, const char* bandwidth, const char* latency,
                bool colocated);
 
+// A layer, or several of one size, for 32 samples a worker. Times are milliseconds of each.
+ModelSpec Layers(int count, int64_t floats, double forward_ms, double backward_ms);
+
+// On 10 Gb/s without a message's cost; sums and updates take no time.
+Job FreeLanesJob(int workers, int servers, Communication::Policy policy);
+
 struct PlannedOutcome {
   double predicted = 0;  // seconds an iteration
   double simulated = 0;

@@ -23,20 +23,6 @@ using testing::HasSubstr;
 constexpr SteadyIterations kSteady{.warm_up = 3, .measured = 3};
 constexpr double kBytesPerSecond = 1.25e9;  // 10 Gb/s
 
-// A layer, or several of one size. Times are milliseconds of each.
-ModelSpec Layers(int count, int64_t floats, double forward_ms, double backward_ms) {
-  ModelSpec model;
-  for (int i = 0; i < count; ++i) {
-    LayerSpec& layer = *model.add_layers();
-    layer.set_name("layer" + std::to_string(i));
-    layer.add_blobs()->add_shape(floats);
-    layer.set_forward_ms(forward_ms);
-    layer.set_backward_ms(backward_ms);
-  }
-  model.set_batch(32);
-  return model;
-}
-
 constexpr int64_t kOutputs = 1000;
 constexpr int64_t kInputs = 2000;
 constexpr int64_t kRows = 32;
@@ -50,14 +36,6 @@ ModelSpec InnerProduct() {
   return model;
 }
 
-// 10 Gb/s without a message's cost; sums and updates take no time.
-Job JobOf(int workers, int servers, Communication::Policy policy) {
-  Job job = PlannedJob(workers, servers, "10Gbps", "10us", true);
-  job.mutable_cluster()->mutable_network()->set_message_cost("0us");
-  job.mutable_communication()->set_policy(policy);
-  return job;
-}
-
 double Iteration(const Job& job, const ModelSpec& model) {
   return SimulateTraining(job, model, kSteady).iteration;
 }
@@ -65,7 +43,7 @@ double Iteration(const Job& job, const ModelSpec& model) {
 // Groups of machines.
 
 TEST(ClusterLayoutTest, TiersGroupConsecutiveMachines) {
-  Job job = JobOf(5, 7, Communication::ALL_PS);
+  Job job = FreeLanesJob(5, 7, Communication::ALL_PS);
   Network& network = *job.mutable_cluster()->mutable_network();
   network.set_goodput_share(0.5);
   Tier& inner = *network.add_tier();
@@ -93,7 +71,7 @@ TEST(ClusterLayoutTest, TiersGroupConsecutiveMachines) {
 // values, to the other rack: 4 M, over an uplink that carries what one machine does.
 TEST(TrainingSimulationTest, OversubscribedRacksAreAsSlowAsTheirUplinks) {
   const ModelSpec model = Layers(32, 1 << 18, 0, 0);
-  Job job = JobOf(8, 8, Communication::ALL_PS);
+  Job job = FreeLanesJob(8, 8, Communication::ALL_PS);
   const double flat = Iteration(job, model);
   Tier& rack = *job.mutable_cluster()->mutable_network()->add_tier();
   rack.set_members(4);
@@ -126,7 +104,7 @@ TEST(TrainingSimulationTest, DevicesReduceAndCopyBeforeAndAfterTheExchange) {
        factors / 4 / kCopy + 2 * factors / 4 / kCopy + 0.75 * 2 * factors / kLink}};
   for (const Case& tried : cases) {
     SCOPED_TRACE(Communication::Policy_Name(tried.policy));
-    Job job = JobOf(2, 2, tried.policy);
+    Job job = FreeLanesJob(2, 2, tried.policy);
     const SimulatedTraining without = SimulateTraining(job, model, kSteady);
     job.mutable_cluster()->set_devices_per_worker(4);
     job.mutable_cluster()->set_device_bandwidth("20Gbps");
@@ -142,7 +120,7 @@ TEST(TrainingSimulationTest, DevicesReduceAndCopyBeforeAndAfterTheExchange) {
 // stream copies one layer after the other.
 TEST(TrainingSimulationTest, CopiesOverlapWithComputingAndQueueUp) {
   const ModelSpec model = Layers(10, 250000, 5, 10);  // 1 MB each
-  Job job = JobOf(2, 2, Communication::ALL_PS);
+  Job job = FreeLanesJob(2, 2, Communication::ALL_PS);
   const double alone = Iteration(job, model);
   job.mutable_cluster()->set_copy_bandwidth("1Gbps");  // 8 ms a layer and direction
   const double copied = Iteration(job, model);
@@ -177,7 +155,7 @@ TEST(TrainingSimulationTest, SumsUpdatesAndRebuildsTakeTheirTime) {
       {Communication::ALL_ADAM, rebuild}};
   for (const Case& tried : cases) {
     SCOPED_TRACE(Communication::Policy_Name(tried.policy));
-    Job job = JobOf(2, 1, tried.policy);
+    Job job = FreeLanesJob(2, 1, tried.policy);
     job.mutable_cluster()->mutable_network()->set_bandwidth("100Tbps");
     job.mutable_cluster()->mutable_network()->set_latency("0us");
     job.mutable_communication()->set_kv_pair_bytes(8 * kOutputs * kInputs);
@@ -191,41 +169,6 @@ TEST(TrainingSimulationTest, SumsUpdatesAndRebuildsTakeTheirTime) {
   }
 }
 
-// Differences between workers.
-
-Condition ConditionOf(int worker, double compute_factor, const char* bandwidth) {
-  Condition condition;
-  condition.set_name("one is slow");
-  Deviation& deviation = *condition.add_deviation();
-  deviation.set_worker(worker);
-  deviation.set_compute_factor(compute_factor);
-  if (bandwidth != nullptr) deviation.set_bandwidth(bandwidth);
-  return condition;
-}
-
-TEST(TrainingSimulationTest, ASlowWorkerHoldsUpAllOthers) {
-  const ModelSpec model = Layers(5, 1000, 10, 20);
-  const Job job = JobOf(4, 4, Communication::ALL_PS);
-  const SimulatedTraining alike = SimulateTraining(job, model, kSteady);
-  EXPECT_NEAR(alike.iteration, 0.150, 0.001);
-  const SimulatedTraining slow =
-      SimulateTraining(job, model, kSteady, ConditionOf(2, 1.5, nullptr));
-  EXPECT_NEAR(slow.iteration, 0.225, 0.001);
-  EXPECT_EQ(slow.compute, alike.compute);
-  // The three others stand still for a third of it.
-  EXPECT_NEAR(slow.busy, (3 * 2.0 / 3 + 1) / 4, 0.01);
-}
-
-TEST(TrainingSimulationTest, ASlowLinkHoldsUpTheWholeRing) {
-  const ModelSpec model = Layers(16, 1 << 18, 0, 0);
-  const Job job = JobOf(4, 4, Communication::ALL_RING);
-  const double bytes = 16.0 * (1 << 20);
-  const double alike = SimulateTraining(job, model, kSteady).iteration;
-  EXPECT_NEAR(alike, 2 * bytes * 3 / 4 / kBytesPerSecond, 0.1 * alike);
-  const double slow = SimulateTraining(job, model, kSteady, ConditionOf(1, 1, "2.5Gbps")).iteration;
-  EXPECT_NEAR(slow, 4 * 2 * bytes * 3 / 4 / kBytesPerSecond, 0.1 * slow);
-}
-
 // As many messages are expected as arrive, so that the time that is left can be told.
 TEST(TrainingSimulationTest, TellsHowFarItIs) {
   constexpr int kWorkers = 64;
@@ -236,7 +179,7 @@ TEST(TrainingSimulationTest, TellsHowFarItIs) {
     SimulationControl control;
     control.progress = [&](const SimulationProgress& progress) { calls.push_back(progress); };
     const int iterations = 300'000 / (kWorkers * kLayers * messages_a_worker);
-    SimulateTraining(JobOf(kWorkers, kWorkers, policy), Layers(kLayers, 200'000, 1, 1),
+    SimulateTraining(FreeLanesJob(kWorkers, kWorkers, policy), Layers(kLayers, 200'000, 1, 1),
                      {.warm_up = 2, .measured = iterations - 2}, {}, control);
     // Every tenth of a second, so how many there are is the machine's affair.
     ASSERT_GE(calls.size(), 1);
@@ -258,33 +201,21 @@ TEST(TrainingSimulationTest, RefusesWhatTakesMoreMemoryThanThereIs) {
     control.memory = 1'000'000'000;
     return MessageOf<Error>([&] { SimulateTraining(job, model, steady, {}, control); });
   };
-  EXPECT_EQ(message(JobOf(100'000, 100'000, Communication::ALL_PS), kSteady),
+  EXPECT_EQ(message(FreeLanesJob(100'000, 100'000, Communication::ALL_PS), kSteady),
             "simulating 6 iterations of 100000 workers and 100000 servers takes about 2.6 GB of "
             "memory, and 1.0 GB are available; simulate fewer");
   EXPECT_THAT(
-      message(JobOf(2, 2, Communication::ALL_PS), {.warm_up = 2, .measured = 2147483645}),
+      message(FreeLanesJob(2, 2, Communication::ALL_PS), {.warm_up = 2, .measured = 2147483645}),
       HasSubstr("simulating 2147483647 iterations of 2 workers and 2 servers takes about "));
 }
 
 // Each rate is in its range, but nobody waits for 2 GB over 100 Kb/s.
 TEST(TrainingSimulationTest, RefusesANetworkTooSlowForTheModel) {
   const ModelSpec model = Layers(1, 500'000'000, 1, 1);
-  Job job = JobOf(64, 1, Communication::ALL_PS);
+  Job job = FreeLanesJob(64, 1, Communication::ALL_PS);
   job.mutable_cluster()->mutable_network()->set_bandwidth("100Kbps");
   EXPECT_THAT(MessageOf<ConfigError>([&] { SimulateTraining(job, model, kSteady); }),
               HasSubstr("the network is too slow for this model"));
-}
-
-TEST(TrainingSimulationTest, RefusesConditionsOfNobody) {
-  const ModelSpec model = Layers(1, 1000, 1, 1);
-  const Job job = JobOf(2, 2, Communication::ALL_PS);
-  const auto message = [&](const Condition& condition) {
-    return MessageOf<ConfigError>([&] { SimulateTraining(job, model, kSteady, condition); });
-  };
-  EXPECT_THAT(message(ConditionOf(2, 1, nullptr)),
-              HasSubstr("condition 'one is slow' is about worker 2; the cluster has 2 workers"));
-  EXPECT_THAT(message(ConditionOf(-1, 1, nullptr)), HasSubstr("worker -1"));
-  EXPECT_THAT(message(ConditionOf(0, 0, nullptr)), HasSubstr("compute_factor is 0"));
 }
 
 // Spare servers.
@@ -301,7 +232,7 @@ void ExpectSpareServersToHelp(int n) {
     for (int k = 0; k <= n; ++k) {
       SCOPED_TRACE(std::to_string(n) + " workers, " + std::to_string(k) + " spare servers, " +
                    std::to_string(lanes) + " lanes");
-      Job job = JobOf(n, n + k, Communication::ALL_PS);
+      Job job = FreeLanesJob(n, n + k, Communication::ALL_PS);
       job.mutable_communication()->set_kv_pair_bytes(1 << 15);
       job.mutable_communication()->set_lanes(lanes);
       job.mutable_communication()->set_window_bytes(1 << 16);
@@ -326,39 +257,6 @@ void ExpectSpareServersToHelp(int n) {
 
 TEST(TrainingSimulationTest, SpareServersHelpAsMuchAsBytePsSays) { ExpectSpareServersToHelp(2); }
 TEST(TrainingSimulationTest, SlowSpareServersHelpManyWorkers) { ExpectSpareServersToHelp(8); }
-
-// Of four workers one computes half as fast.
-TEST(TrainingSimulationTest, ABalancedBatchHidesASlowWorker) {
-  Condition slow;
-  Deviation& deviation = *slow.add_deviation();
-  deviation.set_worker(2);
-  deviation.set_compute_factor(2);
-  ModelSpec model = Layers(8, 10000, 10, 20);  // 240 ms, and next to nothing to send
-  model.set_batch(32);
-  for (const Communication::Policy policy : {Communication::ALL_PS, Communication::ALL_RING}) {
-    Job job = JobOf(4, 4, policy);
-    const SimulatedTraining even = SimulateTraining(job, model, kSteady);
-    const SimulatedTraining equal = SimulateTraining(job, model, kSteady, slow);
-    job.mutable_training()->set_batch(Training::BALANCED);
-    const SimulatedTraining balanced = SimulateTraining(job, model, kSteady, slow);
-    EXPECT_THAT(balanced.plan.parts(), testing::ElementsAre(37, 37, 18, 36));
-    EXPECT_NEAR(equal.iteration / even.iteration, 2, 0.05);
-    // 37 of 32 samples' time, where equal parts take twice that of 32: 1.73 times the images.
-    EXPECT_NEAR(equal.iteration / balanced.iteration, 2 * 32 / 37.0, 0.05);
-    EXPECT_GT(equal.iteration / balanced.iteration, 1.5);
-  }
-}
-
-TEST(TrainingSimulationTest, GivenPartsOfABatchAreObeyed) {
-  ModelSpec model = Layers(8, 10000, 10, 20);
-  model.set_batch(32);
-  Job job = JobOf(2, 2, Communication::ALL_PS);
-  const double equal = SimulateTraining(job, model, kSteady).iteration;
-  job.mutable_training()->set_batch(Training::BALANCED);
-  job.mutable_training()->add_part(48);
-  job.mutable_training()->add_part(16);
-  EXPECT_NEAR(SimulateTraining(job, model, kSteady).iteration / equal, 1.5, 0.05);
-}
 
 // Machines that vary.
 
@@ -394,7 +292,7 @@ TEST(DisturbanceTest, AnIterationIsAsLongAsTheSlowestWorkers) {
       for (const double spread : {0.02, 0.2}) {
         SCOPED_TRACE(testing::Message() << workers << " workers, spread " << spread << ", policy "
                                         << Communication::Policy_Name(policy));
-        Job job = JobOf(workers, 2, policy);
+        Job job = FreeLanesJob(workers, 2, policy);
         job.mutable_cluster()->mutable_network()->set_bandwidth("1000Tbps");
         job.mutable_cluster()->mutable_network()->set_latency("0us");
         job.mutable_cluster()->mutable_disturbance()->set_iteration_spread(spread);
@@ -410,7 +308,7 @@ TEST(DisturbanceTest, AnIterationIsAsLongAsTheSlowestWorkers) {
 TEST(DisturbanceTest, DevicesCountAsWorkersDo) {
   const ModelSpec model = Layers(4, 1000, 1, 2);
   const SteadyIterations many{.warm_up = 3, .measured = 400};
-  Job job = JobOf(4, 2, Communication::ALL_PS);
+  Job job = FreeLanesJob(4, 2, Communication::ALL_PS);
   Cluster& cluster = *job.mutable_cluster();
   cluster.mutable_network()->set_bandwidth("1000Tbps");
   cluster.mutable_network()->set_latency("0us");
@@ -424,7 +322,7 @@ TEST(DisturbanceTest, DevicesCountAsWorkersDo) {
 // However few iterations there are, one worker alone takes what is planned.
 TEST(DisturbanceTest, NothingIsSlowerOrFasterAlone) {
   const ModelSpec model = Layers(4, 1000, 1, 2);
-  Job job = JobOf(1, 1, Communication::ALL_RING);
+  Job job = FreeLanesJob(1, 1, Communication::ALL_RING);
   Disturbance& disturbance = *job.mutable_cluster()->mutable_disturbance();
   const double calm = Iteration(job, model);
   disturbance.set_iteration_spread(0.3);
@@ -441,7 +339,7 @@ TEST(DisturbanceTest, NothingIsSlowerOrFasterAlone) {
 TEST(DisturbanceTest, CostsLittleWhereTheNetworkLimits) {
   const ModelSpec model = Layers(4, 10'000'000, 1, 2);
   const SteadyIterations many{.warm_up = 3, .measured = 50};
-  Job job = JobOf(4, 4, Communication::ALL_PS);
+  Job job = FreeLanesJob(4, 4, Communication::ALL_PS);
   const double calm = SimulateTraining(job, model, many).iteration;
   ASSERT_GT(calm, 10 * 12e-3);
   job.mutable_cluster()->mutable_disturbance()->set_iteration_spread(0.1);
@@ -454,7 +352,7 @@ TEST(DisturbanceTest, CostsLittleWhereTheNetworkLimits) {
 
 TEST(TrainingSimulationTest, CountsMeanBytesAndSchemes) {
   const ModelSpec model = Layers(3, 1000000, 1, 1);
-  Job job = JobOf(2, 3, Communication::ALL_PS);
+  Job job = FreeLanesJob(2, 3, Communication::ALL_PS);
   job.mutable_cluster()->mutable_network()->set_colocated(false);
   const SimulatedTraining training = SimulateTraining(job, model, kSteady);
   // Each of two workers sends and receives all 12 MB, and somebody receives and sends it.
@@ -472,7 +370,7 @@ TEST(TrainingSimulationTest, CountsMeanBytesAndSchemes) {
 // Caffe's own parameter servers: VGG19-22K's last layer, 358 MB, is one KV pair.
 TEST(TrainingSimulationTest, LargestLayerStaysWhole) {
   const ModelSpec model = Layers(2, 21841LL * 4097, 1, 1);
-  Job job = JobOf(2, 2, Communication::ALL_PS);
+  Job job = FreeLanesJob(2, 2, Communication::ALL_PS);
   job.mutable_communication()->set_kv_pair_bytes(536870912);
   job.mutable_communication()->set_overlap(false);
   const SimulatedTraining training = SimulateTraining(job, model, kSteady);
