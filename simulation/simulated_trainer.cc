@@ -1,5 +1,7 @@
 #include "simulation/simulated_trainer.h"
 
+#include <algorithm>
+
 #include "client/sync/gradient_buffers.h"
 
 namespace poseidon {
@@ -12,10 +14,11 @@ constexpr TimerId kOnHost = 2;
 constexpr TimerId kOnDevices = 3;
 constexpr Address kScheduler{{Role::kScheduler, 0}, kControlLane};
 
-// The worker's samples an iteration under its plan; `batch` where all have as many.
-int64_t PartOf(const SyncContext& context, int64_t batch) {
+// The worker's samples an iteration under its plan, whose parts are of one pass.
+int64_t PartOf(const SyncContext& context, const ModelSpec& model) {
   const Plan& plan = context.plan.plan();
-  return plan.parts().empty() ? batch : plan.parts(context.place);
+  if (plan.parts().empty()) return model.batch();
+  return plan.parts(context.place) * std::max<int64_t>(1, model.passes());
 }
 
 }  // namespace
@@ -110,7 +113,7 @@ void SimulatedTrainer::OnPlan(Outbox& outbox) {
     deferred_.emplace(protocol_, *options_.model, options_.work->deferred,
                       [](int64_t) { return int64_t{1}; });
   }
-  images_ = PartOf(protocol_.context(), options_.model->batch());
+  images_ = PartOf(protocol_.context(), *options_.model);
   walk_.SetPart(options_.model->batch() > 0
                     ? static_cast<double>(images_) / static_cast<double>(options_.model->batch())
                     : 1);

@@ -103,12 +103,13 @@ void Apply(const Condition& condition, const Job& job, ClusterLayout& layout) {
 }
 
 // The parts that workers get once it is known how fast they compute.
-void BalanceParts(const ClusterLayout& layout, int64_t batch, Plan& plan) {
+void BalanceParts(const ClusterLayout& layout, const ModelSpec& model, Plan& plan) {
   std::vector<double> speeds;
   for (int rank = 0; rank < plan.workers(); ++rank) {
     speeds.push_back(1 / layout.nodes[layout.IndexOf({Role::kWorker, rank})].compute_factor);
   }
-  const std::vector<int64_t> parts = DivideBatch(plan.workers() * batch, speeds);
+  const int64_t of_a_pass = model.batch() / std::max<int64_t>(1, model.passes());
+  const std::vector<int64_t> parts = DivideBatch(plan.workers() * of_a_pass, speeds);
   plan.mutable_parts()->Assign(parts.begin(), parts.end());
 }
 
@@ -209,7 +210,7 @@ SimulatedTraining SimulateTraining(const Job& job, const ModelSpec& model,
   if (job.training().batch() == Training::BALANCED && job.training().part().empty()) {
     options.planner = [&](const InformationBook& book, const Job& planned) {
       Plan plan = control.planner ? control.planner(book, planned) : PlanJob(book, planned);
-      BalanceParts(options.layout, model.batch(), plan);
+      BalanceParts(options.layout, model, plan);
       return plan;
     };
   }

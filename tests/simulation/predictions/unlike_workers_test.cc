@@ -95,6 +95,12 @@ TEST(UnlikeWorkersTest, ABalancedBatchHidesASlowWorker) {
     // 37 of 32 samples' time, where equal parts take twice that of 32: 1.73 times the images.
     EXPECT_NEAR(equal.iteration / balanced.iteration, 2 * 32 / 37.0, 0.05);
     EXPECT_GT(equal.iteration / balanced.iteration, 1.5);
+    ModelSpec of_passes = model;
+    of_passes.set_batch(64);
+    of_passes.set_passes(2);
+    const SimulatedTraining passes = SimulateTraining(job, of_passes, kSteady, slow);
+    EXPECT_THAT(passes.plan.parts(), ElementsAre(37, 37, 18, 36));
+    EXPECT_NEAR(passes.iteration, balanced.iteration, 1e-6);
   }
 }
 
@@ -106,6 +112,10 @@ TEST(UnlikeWorkersTest, GivenPartsOfABatchAreObeyed) {
   job.mutable_training()->set_batch(Training::BALANCED);
   job.mutable_training()->add_part(48);
   job.mutable_training()->add_part(16);
+  EXPECT_NEAR(SimulateTraining(job, model, kSteady).iteration / equal, 1.5, 0.05);
+  // They are of one pass, whose time is half of what the model says here.
+  model.set_batch(64);
+  model.set_passes(2);
   EXPECT_NEAR(SimulateTraining(job, model, kSteady).iteration / equal, 1.5, 0.05);
 }
 
