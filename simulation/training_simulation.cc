@@ -10,6 +10,7 @@
 #include "core/units.h"
 #include "planner/batch_parts.h"
 #include "planner/cost/cluster_model.h"
+#include "planner/cost/iteration_record.h"
 #include "proto/bucket.h"
 #include "proto/cluster_rates.h"
 #include "simulation/phantom_training.h"
@@ -128,30 +129,103 @@ void ThrowIfFailed(const SimulatedCluster& cluster) {
   }
 }
 
-// The measured iterations of all workers together.
+// Measured iterations, of one worker or of all.
 struct WorkerSeconds {
+  double iterations = 0;
   double all = 0;
   double busy = 0;     // computing
   double planned = 0;  // of that, what it would have been if machines did not vary
 
+  void Add(const WorkerSeconds& other) {
+    iterations += other.iterations;
+    all += other.all;
+    busy += other.busy;
+    planned += other.planned;
+  }
+  // An iteration's, as it was.
+  double Each() const { return all / iterations; }
   // Of few iterations computing took a little more or less than in the mean of many: that is taken
   // back, in so far as it made them longer (a control variate). So one worker alone takes what is
   // planned.
-  double OfMany() const { return all - busy / all * (busy - planned); }
+  double EachOfMany() const {
+    return all > 0 ? (all - busy / all * (busy - planned)) / iterations : 0;
+  }
 };
 
-WorkerSeconds SecondsOf(SimulatedCluster& cluster, int workers, const SteadyIterations& steady) {
-  const int iterations = steady.warm_up + steady.measured;
+// From the end of one iteration to that of a later one.
+WorkerSeconds SecondsBetween(const std::vector<IterationTimes>& times, size_t from, size_t to) {
   WorkerSeconds seconds;
-  for (int rank = 0; rank < workers; ++rank) {
-    const std::vector<IterationTimes>& times = cluster.trainer(rank).iterations;
-    seconds.all += ToSeconds(times[iterations - 1].end - times[steady.warm_up - 1].end);
-    for (int i = steady.warm_up; i < iterations; ++i) {
-      seconds.busy += ToSeconds(times[i].end - times[i].begin - times[i].exposed);
-      seconds.planned += ToSeconds(times[i].planned);
-    }
+  seconds.iterations = static_cast<double>(to - from);
+  seconds.all = ToSeconds(times[to].end - times[from].end);
+  for (size_t i = from + 1; i <= to; ++i) {
+    seconds.busy += ToSeconds(times[i].end - times[i].begin - times[i].exposed);
+    seconds.planned += ToSeconds(times[i].planned);
   }
   return seconds;
+}
+
+// By worker, each its measured iterations.
+std::vector<WorkerSeconds> SecondsOf(const SimulatedCluster& cluster, int workers,
+                                     const SteadyIterations& steady) {
+  const int from = steady.warm_up - 1;
+  std::vector<WorkerSeconds> seconds;
+  for (int rank = 0; rank < workers; ++rank) {
+    seconds.push_back(
+        SecondsBetween(cluster.trainer(rank).iterations, from, from + steady.measured));
+  }
+  return seconds;
+}
+
+// By worker, what all do while the quickest one does its measured iterations. Those that are slower
+// would have the network for themselves later, where nobody waits for them.
+std::vector<WorkerSeconds> SecondsMeanwhile(const SimulatedCluster& cluster, int workers,
+                                            const SteadyIterations& steady) {
+  Time begin = Time::max();
+  Time end = Time::max();
+  for (int rank = 0; rank < workers; ++rank) {
+    const std::vector<IterationTimes>& times = cluster.trainer(rank).iterations;
+    begin = std::min(begin, times[steady.warm_up - 1].end);
+    end = std::min(end, times[steady.warm_up + steady.measured - 1].end);
+  }
+  std::vector<WorkerSeconds> seconds;
+  for (int rank = 0; rank < workers; ++rank) {
+    const std::vector<IterationTimes>& times = cluster.trainer(rank).iterations;
+    const auto later = std::ranges::upper_bound(times, begin, {}, &IterationTimes::end);
+    const auto last = std::ranges::lower_bound(times, end, {}, &IterationTimes::end);
+    const size_t from = std::max<int64_t>(later - times.begin() - 1, 0);
+    const size_t to = last - times.begin();
+    seconds.push_back(SecondsBetween(times, from, std::max(to, from + 1)));
+  }
+  return seconds;
+}
+
+struct MeasuredIteration {
+  double seconds = 0;
+  double busy = 1;  // share of it
+};
+
+// Of all workers together.
+MeasuredIteration MeasureIteration(const SimulatedCluster& cluster, const Job& job,
+                                   const SteadyIterations& steady, JointPace pace) {
+  const int count = job.cluster().workers();
+  std::vector<WorkerSeconds> workers = pace == JointPace::kEachItsOwn
+                                           ? SecondsMeanwhile(cluster, count, steady)
+                                           : SecondsOf(cluster, count, steady);
+  // The slowest of several devices is not as quick as planned in the mean of ever so many.
+  const bool one_device = job.cluster().devices_per_worker() == 1;
+  const auto each = [one_device](const WorkerSeconds& worker) {
+    return one_device ? worker.EachOfMany() : worker.Each();
+  };
+  std::vector<double> own;
+  for (const WorkerSeconds& worker : workers) own.push_back(each(worker));
+  if (pace == JointPace::kSlowest) {
+    const double all = std::ranges::max_element(workers, {}, &WorkerSeconds::all)->all;
+    for (WorkerSeconds& worker : workers) worker.all = all;
+  }
+  WorkerSeconds sum;
+  for (const WorkerSeconds& worker : workers) sum.Add(worker);
+  return {.seconds = pace == JointPace::kTogether ? each(sum) : SecondsOfAll(pace, own),
+          .busy = sum.all > 0 ? sum.busy / sum.all : 1};
 }
 
 // The end of the first iteration at the last worker, without what the iteration computes.
@@ -235,17 +309,17 @@ SimulatedTraining SimulateTraining(const Job& job, const ModelSpec& model,
 
   SimulatedTraining result;
   result.plan = cluster.scheduler().plan->plan();
-  result.compute = ToSeconds(ComputeTime(options.work.timeline));
   const int workers = job.cluster().workers();
-  const WorkerSeconds seconds = SecondsOf(cluster, workers, steady);
   const int steps = job.communication().local_steps();
   const double measured = static_cast<double>(steady.measured) * steps;
-  // The slowest of several devices is not as quick as planned in the mean of ever so many.
-  const bool one_device = job.cluster().devices_per_worker() == 1;
-  result.iteration =
-      (one_device && seconds.all > 0 ? seconds.OfMany() : seconds.all) / measured / workers;
-  result.busy = seconds.all > 0 ? seconds.busy / seconds.all : 1;
-  result.start = StartOf(cluster, workers, steps * ComputeTime(options.work.timeline));
+  const Duration alone = ComputeTime(options.work.timeline);
+  result.compute = ToSeconds(alone);
+  const bool alike = job.cluster().deviation().empty() && condition.deviation().empty();
+  const JointPace pace = PaceOf(job.communication().staleness(), alike);
+  const MeasuredIteration iteration = MeasureIteration(cluster, job, steady, pace);
+  result.iteration = iteration.seconds / steps;
+  result.busy = iteration.busy;
+  result.start = StartOf(cluster, workers, steps * alone);
   const MachineTraffic::Bytes busiest = traffic.Busiest();
   result.bytes_sent = static_cast<double>(busiest.sent) / measured;
   result.bytes_received = static_cast<double>(busiest.received) / measured;

@@ -79,7 +79,8 @@ class Simulation {
         bucket_of_(BucketOfLayer(plan)),
         workers_(Representatives(plan, cluster) == 0 ? plan.workers()
                                                      : Representatives(plan, cluster)),
-        record_(WorkerCount(), plan.buckets_size()) {
+        record_(WorkerCount(), plan.buckets_size(),
+                PaceOf(plan.staleness(), cluster.deviations.empty())) {
     for (const LayerTime& layer : layers) {
       forward_.push_back(Nanoseconds(layer.forward));
       backward_.push_back(Nanoseconds(layer.backward));
@@ -192,7 +193,7 @@ class Simulation {
 
   void FinishIteration(int w) {
     WorkerState& worker = workers_[w];
-    if (record_.AddEnd(worker.iteration, InSeconds(network_.now()))) {
+    if (record_.AddEnd(worker.iteration, w, InSeconds(network_.now()))) {
       done_ = record_.IsSteady(worker.iteration);
       // The last worker begins the next one here.
       if (std::isfinite(give_up_)) most_ = network_.now() + Nanoseconds(kClearly * give_up_);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <numeric>
 
 #include "planner/cost/nanoseconds.h"
 
@@ -18,6 +20,24 @@ constexpr int kAveraged = 4;
 
 }  // namespace
 
+JointPace PaceOf(int staleness, bool alike) {
+  if (staleness < 0) return JointPace::kEachItsOwn;
+  return staleness > 0 && !alike ? JointPace::kSlowest : JointPace::kTogether;
+}
+
+double SecondsOfAll(JointPace pace, const std::vector<double>& workers) {
+  const auto count = static_cast<double>(workers.size());
+  switch (pace) {
+    case JointPace::kSlowest:
+      return *std::max_element(workers.begin(), workers.end());
+    case JointPace::kEachItsOwn:
+      return count / std::transform_reduce(workers.begin(), workers.end(), 0.0, std::plus<>(),
+                                           [](double seconds) { return 1 / seconds; });
+    default:
+      return std::reduce(workers.begin(), workers.end()) / count;
+  }
+}
+
 void IterationRecord::AddExchange(int iteration, int bucket, const ExchangeMoments& moments) {
   if (static_cast<int>(times_.size()) <= iteration) {
     times_.resize(iteration + 1, std::vector<BucketTimes>(buckets_));
@@ -32,13 +52,27 @@ void IterationRecord::AddExchange(int iteration, int bucket, const ExchangeMomen
   times.needed += InSeconds(moments.needed - moments.began) / workers_;
 }
 
-bool IterationRecord::AddEnd(int iteration, double seconds) {
+bool IterationRecord::AddEnd(int iteration, int worker, double seconds) {
   if (static_cast<int>(ends_.size()) <= iteration) {
-    ends_.resize(iteration + 1);
+    ends_.resize(iteration + 1, std::vector<double>(workers_));
+    mean_ends_.resize(iteration + 1);
     finished_.resize(iteration + 1);
   }
-  ends_[iteration] += seconds / workers_;
+  ends_[iteration][worker] = seconds;
+  mean_ends_[iteration] += seconds / workers_;
   return ++finished_[iteration] == workers_;
+}
+
+double IterationRecord::Length(int iteration, int count) const {
+  // One difference of two means: among plans that take as long, roundings would choose.
+  if (pace_ == JointPace::kTogether) {
+    return (mean_ends_[iteration] - mean_ends_[iteration - count]) / count;
+  }
+  std::vector<double> lengths(workers_);
+  for (int w = 0; w < workers_; ++w) {
+    lengths[w] = (ends_[iteration][w] - ends_[iteration - count][w]) / count;
+  }
+  return SecondsOfAll(pace_, lengths);
 }
 
 bool IterationRecord::IsSteady(int iteration) const {
@@ -57,7 +91,7 @@ PredictedTimes IterationRecord::Result() const {
   const bool swings = iteration + 1 >= kMostIterations && !IsAlike(iteration);
   const int averaged = swings ? kAveraged : 2;
   PredictedTimes result;
-  result.seconds = (ends_[iteration] - ends_[iteration - averaged]) / averaged;
+  result.seconds = Length(iteration, averaged);
   result.buckets = times_[iteration - 1];
   return result;
 }

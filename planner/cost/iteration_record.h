@@ -1,5 +1,6 @@
 // IterationRecord: when the workers of the exchange model finished their iterations and had their
-// buckets, until the iterations take the same time.
+// buckets, until the iterations take the same time; and what an iteration of all of them is, which
+// simulations measure by, too.
 //
 // Not thread-safe.
 #pragma once
@@ -20,30 +21,50 @@ struct ExchangeMoments {
   int64_t needed = 0;
 };
 
+// How workers' iterations come together to one of all.
+enum class JointPace {
+  kTogether,   // all take as long, and differ by what a few iterations do
+  kSlowest,    // those that are faster have used up the lead that they may have
+  kEachItsOwn  // nobody waits for anybody
+};
+
+// `staleness` is communication.staleness. `alike`: no machine is known to differ. Where one does,
+// the others come to be ahead by the staleness only after more iterations than are looked at.
+JointPace PaceOf(int staleness, bool alike);
+
+// What an iteration takes all workers, at least one, together, of what it takes each of them: so
+// long do they take for as many iterations as they are. At their own pace rates add up: of 1 s and
+// 2 s it is 4/3 s.
+double SecondsOfAll(JointPace pace, const std::vector<double>& workers);
+
 class IterationRecord {
  public:
-  IterationRecord(int workers, int buckets) : workers_(workers), buckets_(buckets) {}
+  IterationRecord(int workers, int buckets, JointPace pace)
+      : workers_(workers), buckets_(buckets), pace_(pace) {}
 
   // The exchange of a bucket's gradient of `iteration`, at one worker.
   void AddExchange(int iteration, int bucket, const ExchangeMoments& moments);
-  // One worker ends the iteration `seconds` after the start; true if it is the last one.
-  bool AddEnd(int iteration, double seconds);
+  // A worker ends the iteration `seconds` after the start; true if it is the last one.
+  bool AddEnd(int iteration, int worker, double seconds);
   // Whether nothing would be learnt from more iterations. Every worker has ended this one.
   bool IsSteady(int iteration) const;
   // The last iteration that all workers have finished; the third at least.
   PredictedTimes Result() const;
 
  private:
-  double Length(int iteration) const { return ends_[iteration] - ends_[iteration - 1]; }
+  // Of one iteration of all workers together, in the mean of the last `count` up to this one.
+  double Length(int iteration, int count = 1) const;
   // To the iteration before.
   bool IsAlike(int iteration) const;
 
   int workers_;
   int buckets_;
+  JointPace pace_;
   // By iteration.
   std::vector<std::vector<BucketTimes>> times_;
-  std::vector<double> ends_;   // mean over workers, seconds
-  std::vector<int> finished_;  // workers
+  std::vector<std::vector<double>> ends_;  // by worker, seconds
+  std::vector<double> mean_ends_;          // of all workers
+  std::vector<int> finished_;              // workers
 };
 
 }  // namespace poseidon

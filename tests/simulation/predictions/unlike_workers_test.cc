@@ -54,6 +54,51 @@ TEST(UnlikeWorkersTest, AConditionComesOnTopOfWhatTheJobKnows) {
   EXPECT_NEAR(SimulateTraining(job, model, kSteady, condition).iteration, 0.450, 0.001);
 }
 
+// Of a slow worker the planner knows, or does not.
+void ExpectWithStaleness(int staleness, double slowness, double seconds, double busy) {
+  const ModelSpec model = Layers(5, 1000, 10, 20);
+  Job job = FreeLanesJob(4, 4, Communication::ALL_PS);
+  job.mutable_communication()->set_staleness(staleness);
+  const Condition condition = ConditionOf(2, slowness, nullptr);
+  const SimulatedTraining unknown = SimulateTraining(job, model, kSteady, condition);
+  *job.mutable_cluster()->add_deviation() = condition.deviation(0);
+  const SimulatedTraining known = SimulateTraining(job, model, kSteady);
+  for (const SimulatedTraining& training : {unknown, known}) {
+    EXPECT_NEAR(training.iteration, seconds, 0.01 * seconds);
+    EXPECT_NEAR(training.busy, busy, 0.01);
+  }
+  EXPECT_NEAR(known.plan.iteration_ms(), 1000 * seconds, 0.01 * 1000 * seconds);
+}
+
+// Others are ahead of it for a while, and in the long run wait for it.
+TEST(UnlikeWorkersTest, StalenessDoesNotHideASlowWorker) {
+  ExpectWithStaleness(40, 2, 0.300, (3 * 0.5 + 1) / 4);
+}
+
+// Nobody waits, and what they train in a second adds up.
+TEST(UnlikeWorkersTest, WithoutWaitingRatesAddUp) {
+  ExpectWithStaleness(-1, 2, 4 * 0.150 / (3 + 0.5), 1);
+  ExpectWithStaleness(-1, 0.5, 4 * 0.150 / (3 + 2), 1);
+  ExpectWithStaleness(-1, 40, 4 * 0.150 / (3 + 0.025), 1);
+}
+
+// While others train, too, not when they have left the network to it.
+TEST(UnlikeWorkersTest, WithoutWaitingASlowWorkerIsMeasuredBesideTheOthers) {
+  constexpr int kWorkers = 8;
+  constexpr double kBytes = 4 << 20;
+  const ModelSpec model = Layers(1, 1 << 20, 4, 6);
+  Job job = FreeLanesJob(kWorkers, 1, Communication::ALL_PS);
+  job.mutable_cluster()->mutable_network()->set_colocated(false);
+  job.mutable_communication()->set_staleness(-1);
+  Condition condition;
+  for (int worker = 0; worker < kWorkers / 2; ++worker) {
+    *condition.add_deviation() = ConditionOf(worker, 2, nullptr).deviation(0);
+  }
+  const SteadyIterations steady{.warm_up = 20, .measured = 10};
+  const double least = kWorkers * kBytes / kBytesPerSecond;  // the server's link
+  EXPECT_NEAR(SimulateTraining(job, model, steady, condition).iteration, least, 0.02 * least);
+}
+
 TEST(UnlikeWorkersTest, ASlowLinkHoldsUpTheWholeRing) {
   const ModelSpec model = Layers(16, 1 << 18, 0, 0);
   const Job job = FreeLanesJob(4, 4, Communication::ALL_RING);
