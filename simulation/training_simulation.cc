@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "client/pace/compute_disturbance.h"
 #include "core/error.h"
 #include "core/units.h"
 #include "planner/batch_parts.h"
@@ -228,6 +229,18 @@ MeasuredIteration MeasureIteration(const SimulatedCluster& cluster, const Job& j
           .busy = sum.all > 0 ? sum.busy / sum.all : 1};
 }
 
+// What an iteration computes, or a step of several, as a worker that is alone takes for it.
+Duration TimeAlone(const ComputeTimeline& timeline, const Job& job) {
+  // Of a stretch of local steps layers' costs are no part.
+  if (job.communication().local_steps() > 1) return ComputeTime(timeline);
+  const ComputeDisturbance disturbance(job.cluster().disturbance());
+  Duration sum{};
+  for (const ComputeStep& step : timeline.steps) {
+    sum += disturbance.MeanOf(step.forward) + disturbance.MeanOf(step.backward);
+  }
+  return sum;
+}
+
 // The end of the first iteration at the last worker, without what the iteration computes.
 double StartOf(const SimulatedCluster& cluster, int workers, Duration compute) {
   Time end{};
@@ -312,7 +325,7 @@ SimulatedTraining SimulateTraining(const Job& job, const ModelSpec& model,
   const int workers = job.cluster().workers();
   const int steps = job.communication().local_steps();
   const double measured = static_cast<double>(steady.measured) * steps;
-  const Duration alone = ComputeTime(options.work.timeline);
+  const Duration alone = TimeAlone(options.work.timeline, job);
   result.compute = ToSeconds(alone);
   const bool alike = job.cluster().deviation().empty() && condition.deviation().empty();
   const JointPace pace = PaceOf(job.communication().staleness(), alike);

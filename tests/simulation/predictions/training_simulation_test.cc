@@ -335,6 +335,17 @@ TEST(DisturbanceTest, NothingIsSlowerOrFasterAlone) {
   }
 }
 
+// What is added to each pass, a worker that is alone takes, too; not to passes that there are not.
+TEST(DisturbanceTest, ALayersCostIsNotThatOfTheExchange) {
+  ModelSpec model = Layers(4, 1000, 1, 2);
+  model.mutable_layers(0)->set_backward_ms(0);
+  Job job = FreeLanesJob(1, 1, Communication::ALL_RING);
+  job.mutable_cluster()->mutable_disturbance()->set_layer_cost("1ms");
+  const SimulatedTraining training = SimulateTraining(job, model, kSteady);
+  EXPECT_NEAR(training.compute, 10e-3 + 7e-3, 1e-9);
+  EXPECT_NEAR(training.iteration, training.compute, 1e-6);
+}
+
 // Where the network is what takes long, computing may vary.
 TEST(DisturbanceTest, CostsLittleWhereTheNetworkLimits) {
   const ModelSpec model = Layers(4, 10'000'000, 1, 2);
