@@ -31,7 +31,8 @@ Cause CauseOfMessage(const std::string& message) {
     return Cause::kDiverged;
   }
   if (Has(message, "not enough memory") || Has(message, "std::bad_alloc") ||
-      Has(message, std::strerror(ENOMEM))) {
+      Has(message, std::strerror(ENOMEM)) || Has(message, "out of memory") ||
+      Has(message, "memory left")) {
     return Cause::kOutOfMemory;
   }
   if (Has(message, "interrupted by a signal")) return Cause::kInterrupted;

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -19,6 +20,7 @@
 #include "core/process/blocked_signals.h"
 #include "worker/torch/layers/torch_device.h"
 #include "worker/torch/stream_graph.h"
+#include "worker/torch/torch_error.h"
 #include "worker/torch/torch_net.h"
 #include "worker/torch/torch_tester.h"
 
@@ -106,18 +108,33 @@ class TorchEngine : public Engine {
 
   void SetShare(const DataShare& share) override;
   void SetPauses(const std::optional<std::set<int>>& steps) override;
-  void LoadBatch(int64_t iteration) override { train_->LoadBatch(iteration, iteration + 1); }
-  void Forward(int step) override { train_->Forward(step); }
-  void Backward(int step, const GradientBuffers& target) override {
-    train_->Backward(step, target);
+  void LoadBatch(int64_t iteration) override {
+    Do([&] { train_->LoadBatch(iteration, iteration + 1); });
   }
-  float loss() const override { return train_->loss(); }
+  void Forward(int step) override {
+    Do([&] { train_->Forward(step); });
+  }
+  void Backward(int step, const GradientBuffers& target) override {
+    Do([&] { train_->Backward(step, target); });
+  }
+  float loss() const override {
+    return Do([&] { return train_->loss(); });
+  }
   std::string FirstNotFinite() const override;
-  void Synchronize() override { poseidon::Synchronize(device_); }
+  void Synchronize() override {
+    Do([&] { poseidon::Synchronize(device_); });
+  }
 
-  TestResult Test() override;
+  TestResult Test() override {
+    return Do([&] { return TestInMemory(); });
+  }
 
  private:
+  // What the device computes for, or copies; whatever fails of it is told as Error.
+  template <typename Call>
+  std::invoke_result_t<const Call&> Do(const Call& call) const {
+    return AsErrors(device_, graphs_ != nullptr, call);
+  }
   bool KeepsStatistics(int step) const;
   std::vector<std::vector<float>> ValuesOf(int step) const;
   // Makes the train net anew for a part of the batch of all workers.
@@ -131,6 +148,8 @@ class TorchEngine : public Engine {
   // In all nets.
   void Bind(const std::string& layer, std::span<float> values);
 
+  // If need be, in the memory of the graphs.
+  TestResult TestInMemory();
   TestResult TestAll();
 
   uint64_t seed_;
@@ -242,19 +261,23 @@ void TorchEngine::BindParameters(int layer, std::span<float> values) {
 }
 
 void TorchEngine::FillParameters() {
-  for (const int step : step_of_layer_) {
-    Fill(train_->description().layers[step], values_[step]);
-  }
+  Do([&] {
+    for (const int step : step_of_layer_) {
+      Fill(train_->description().layers[step], values_[step]);
+    }
+  });
 }
 
 void TorchEngine::SetShare(const DataShare& share) {
-  if (!share.parts.empty()) TakePart(share.parts.at(share.place), share.parts);
-  train_->SetShare(share);
+  Do([&] {
+    if (!share.parts.empty()) TakePart(share.parts.at(share.place), share.parts);
+    train_->SetShare(share);
+  });
 }
 
 void TorchEngine::SetPauses(const std::optional<std::set<int>>& steps) {
   pauses_ = steps;
-  train_->SetPauses(pauses_);
+  Do([&] { train_->SetPauses(pauses_); });
 }
 
 void TorchEngine::TakePart(int64_t part, const std::vector<int64_t>& parts) {
@@ -274,7 +297,7 @@ void TorchEngine::TakePart(int64_t part, const std::vector<int64_t>& parts) {
 }
 
 std::vector<std::vector<float>> TorchEngine::ValuesOf(int step) const {
-  const std::vector<float> on_host = CopyToHost(values_[step], device_);
+  const std::vector<float> on_host = Do([&] { return CopyToHost(values_[step], device_); });
   std::span<const float> rest = on_host;
   std::vector<std::vector<float>> blobs;
   for (const ParameterDescription& parameter : train_->description().layers[step].parameters) {
@@ -313,7 +336,7 @@ void TorchEngine::SetValues(const NetValues& values) {
       const auto floats = static_cast<size_t>(Count(layer.parameters[b].shape));
       if (!blob.empty()) {
         CHECK_EQ(blob.size(), floats);
-        CopyFromHost(blob, rest.first(floats), device_);
+        Do([&] { CopyFromHost(blob, rest.first(floats), device_); });
       }
       rest = rest.subspan(floats);
     }
@@ -349,7 +372,9 @@ void TorchEngine::ReadTestLayers(const std::string& caffemodel) {
       for (size_t b = 0; b < layers[step].parameters.size(); ++b) {
         if (layers[step].parameters[b].owner) continue;
         const auto floats = static_cast<size_t>(Count(layers[step].parameters[b].shape));
-        if (!read[step][b].empty()) CopyFromHost(read[step][b], rest.first(floats), device_);
+        if (!read[step][b].empty()) {
+          Do([&] { CopyFromHost(read[step][b], rest.first(floats), device_); });
+        }
         rest = rest.subspan(floats);
       }
     }
@@ -361,13 +386,13 @@ std::string TorchEngine::FirstNotFinite() const {
     const std::span<float> values = values_[step];
     const LayerDescription& layer = train_->description().layers[step];
     const std::string name = "\"" + layer.name() + "\" (" + layer.type() + ")";
-    if (!AllFinite(values, device_)) return name + ", in its parameters";
-    if (!train_->IsFinite(step)) return name + ", in its result";
+    if (!Do([&] { return AllFinite(values, device_); })) return name + ", in its parameters";
+    if (!Do([&] { return train_->IsFinite(step); })) return name + ", in its result";
   }
   return "";
 }
 
-TestResult TorchEngine::Test() {
+TestResult TorchEngine::TestInMemory() {
   try {
     return TestAll();
   } catch (const c10::OutOfMemoryError&) {
@@ -419,7 +444,8 @@ std::unique_ptr<Engine> MakeTorchEngine(const TorchEngineOptions& options) {
   openblas_set_num_threads(options.threads);  // libtorch's matrix products, in Debian's
   at::zeros({options.threads * at::internal::GRAIN_SIZE});  // large enough to start OpenMP's
   if (!DeviceOf(options).is_cpu()) SetCudaArithmetic(options.deterministic, options.tf32);
-  return std::make_unique<TorchEngine>(options);
+  return AsErrors(DeviceOf(options), options.cuda_graphs,
+                  [&] { return std::make_unique<TorchEngine>(options); });
 }
 
 }  // namespace poseidon

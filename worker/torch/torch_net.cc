@@ -12,6 +12,7 @@
 #include "core/random.h"
 #include "worker/torch/capturable_layers.h"
 #include "worker/torch/layers/torch_device.h"
+#include "worker/torch/torch_error.h"
 #include "worker/torch/torch_precision.h"
 
 namespace poseidon {
@@ -290,7 +291,7 @@ void TorchNet::CapturePass() {
               << graphs_->steps_between() << " steps between them";
   } catch (const std::exception& error) {
     LOG(WARNING) << "passes are launched step by step, as they can't be captured as CUDA graphs: "
-                 << error.what();
+                 << WordsOf(error);
     SetPauses(std::nullopt);
   }
   // Of a pass that was none.

@@ -176,6 +176,13 @@ TEST(Explanation, OwnWords) {
         std::pair("the loss of worker 1 is nan in iteration 41", Cause::kDiverged),
         std::pair("the loss of worker 1 is -inf in iteration 41", Cause::kDiverged),
         std::pair("not enough memory for this server's share", Cause::kOutOfMemory),
+        std::pair(
+            "cuda device 0 has no memory left: CUDA out of memory. Tried to allocate 2.00 GiB",
+            Cause::kOutOfMemory),
+        std::pair("CUDA can't find 512 MiB of memory on cuda device 0 (H200): out of memory",
+                  Cause::kOutOfMemory),
+        std::pair("CUDA can't pin 4 MiB of the host's memory: out of memory", Cause::kOutOfMemory),
+        std::pair("the host has no 4 MiB of memory left", Cause::kOutOfMemory),
         std::pair("interrupted by a signal", Cause::kInterrupted),
         std::pair("no such thing", Cause::kFailed)}) {
     ExpectCause(JobThatEndedWith(failed + words, 1), cause);

@@ -4,6 +4,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/ones.h>
+#include <c10/util/Exception.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -434,6 +435,31 @@ TEST_F(TorchEngineTest, RefusesWhatItCannotCompute) {
               ThrowsMessage<ConfigError>(
                   HasSubstr("layer \"ip\" has parameters of other shapes, or shared in another "
                             "way, in TEST than in TRAIN")));
+}
+
+// Of what() of such an exception all but the first line is a stack trace.
+TEST_F(TorchEngineTest, WhatLibtorchThrowsIsToldInASentence) {
+  WriteDigits("train", 10, 10, 1);
+  const std::string fed =
+      "layer { name: 'fed' type: 'Input' top: 'fed' input_param { shape { dim: 5 } } }";
+  TorchEngineOptions options = Options(fed + kClassifier, 5);
+  bool out_of_memory = true;
+  options.feed = [&](const LayerDescription&, int64_t, std::span<const std::span<float>>) {
+    if (out_of_memory) {
+      TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory. Tried to allocate 2.00 GiB");
+    }
+    TORCH_CHECK(
+        false,
+        "CUDA error: unspecified launch failure\nCUDA kernel errors might be asynchronously "
+        "reported at some other API call,so the stacktrace below might be incorrect.");
+  };
+  Trainee trainee(options);
+  EXPECT_THAT([&] { trainee.Forward(0); },
+              ThrowsMessage<Error>("the host has no memory left: CUDA out of memory. Tried to "
+                                   "allocate 2.00 GiB; use a smaller batch"));
+  out_of_memory = false;
+  EXPECT_THAT([&] { trainee.Forward(0); },
+              ThrowsMessage<Error>("the host: CUDA error: unspecified launch failure"));
 }
 
 TEST_F(TorchEngineTest, NamesTheRecordOfABadLabel) {
