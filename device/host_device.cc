@@ -10,6 +10,7 @@
 
 #include "core/alignment.h"
 #include "core/error.h"
+#include "core/process/blocked_signals.h"
 
 namespace poseidon {
 namespace {
@@ -160,6 +161,9 @@ HostDevice::~HostDevice() {
 DeviceStream HostDevice::MakeStream() { return AddStream(CopyDirection::kToDevice); }
 
 DeviceStream HostDevice::AddStream(CopyDirection direction) {
+  // An engine may compute in it, and its products of matrices ask for this
+  // (worker/torch/torch_engine.cc).
+  const BlockedSignals blocked(kEndingSignals);
   auto stream = std::make_unique<Stream>(*this, direction);
   const std::lock_guard lock(mutex_);
   streams_.push_back(std::move(stream));

@@ -22,6 +22,7 @@
 #include "core/error.h"
 #include "device/launch_thread.h"
 #include "tests/unit/worker/torch_engine_testing.h"
+#include "worker/engine/compute_device.h"
 
 namespace poseidon {
 namespace {
@@ -87,6 +88,13 @@ TEST_F(TorchEngineTest, ThreadsThatComputeBesideTheMainThreadGetNoSignals) {
       EXPECT_FALSE(WhoGetsSigint().at(std::to_string(gettid())));
     });
     launches.Await();
+  });
+  expect_none([](const std::function<void()>& work) {
+    HostComputeDevice device({});
+    device.RunAndWait([&] {
+      work();
+      EXPECT_FALSE(WhoGetsSigint().at(std::to_string(gettid())));
+    });
   });
   at::set_num_threads(before);
 }
