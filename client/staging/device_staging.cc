@@ -29,15 +29,6 @@ std::array<DeviceStream, 4> StreamsOf(Device& device) {
   return {device.packing_stream(), ToHost(device), ToDevice(device), Updates(device)};
 }
 
-std::vector<ArrivalThread::Moment> MomentsOf(const std::vector<DeviceReplica>& replicas,
-                                             const StagedBucket::Events& events) {
-  std::vector<ArrivalThread::Moment> moments;
-  for (size_t r = 0; r < replicas.size(); ++r) {
-    moments.push_back({replicas[r].device, events[r].get()});
-  }
-  return moments;
-}
-
 }  // namespace
 
 DeviceStaging::DeviceStaging(LayerExchange& exchange, std::vector<DeviceReplica> replicas,
@@ -362,16 +353,15 @@ void DeviceStaging::EachBlob(const StagedBucket& bucket,
 }
 
 void DeviceStaging::Pump() {
-  try {
-    arrivals_->Take(arrived_);
-  } catch (const Error& error) {
-    ThrowFailed(error);
-  }
-  for (const int number : arrived_) {
-    if (number == kStreams) {
-      awaits_streams_ = false;
-    } else {
-      HandOver(*buckets_[number]);
+  // Whoever hands over reads all news, also that more has come meanwhile: who waits for that would
+  // not be woken again.
+  while (TakeArrived()) {
+    for (const int number : arrived_) {
+      if (number == kStreams) {
+        awaits_streams_ = false;
+      } else {
+        HandOver(*buckets_[number]);
+      }
     }
   }
   std::erase_if(wanting_, [&](size_t number) {
@@ -381,6 +371,15 @@ void DeviceStaging::Pump() {
     SendToDevice(bucket);
     return true;
   });
+}
+
+bool DeviceStaging::TakeArrived() {
+  try {
+    arrivals_->Take(arrived_);
+  } catch (const Error& error) {
+    ThrowFailed(error);
+  }
+  return !arrived_.empty();
 }
 
 bool DeviceStaging::MayLeave(const StagedBucket& bucket) {

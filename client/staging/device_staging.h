@@ -125,6 +125,8 @@ class DeviceStaging {
   bool LastMoveIsDone(StagedBucket& bucket);
   // Hands on what has come, either way.
   void Pump();
+  // What has come from the devices since the last call; false if nothing has.
+  bool TakeArrived();
   void Leave(size_t number, std::span<const DeviceStream> compute);
   void SendToHost(size_t number);
   void SendFactors(int layer, const GradientBuffers& host);

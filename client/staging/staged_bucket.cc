@@ -27,4 +27,13 @@ StagedBucket::StagedBucket(const LayerExchange& exchange, const LayerExchange::B
   for (int l = 0; l < planned.layers; ++l) layers.push_back(planned.first_layer + l);
 }
 
+std::vector<ArrivalThread::Moment> MomentsOf(const std::vector<DeviceReplica>& replicas,
+                                             const StagedBucket::Events& events) {
+  std::vector<ArrivalThread::Moment> moments;
+  for (size_t r = 0; r < replicas.size(); ++r) {
+    moments.push_back({replicas[r].device, events[r].get()});
+  }
+  return moments;
+}
+
 }  // namespace poseidon

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "client/staging/arrival_thread.h"
 #include "client/staging/device_replica.h"
 #include "client/staging/layer_exchange.h"
 #include "device/device.h"
@@ -51,5 +52,9 @@ struct StagedBucket {
   bool loaded = false;
   bool host_is_behind = false;
 };
+
+// When the replicas come to the events, each to its own.
+std::vector<ArrivalThread::Moment> MomentsOf(const std::vector<DeviceReplica>& replicas,
+                                             const StagedBucket::Events& events);
 
 }  // namespace poseidon

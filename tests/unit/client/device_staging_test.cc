@@ -235,6 +235,33 @@ std::string FailOnCopy(CopyDirection direction, size_t floats) {
   return "";
 }
 
+// The gradient that is waited for comes while another is handed over, where the exchange reads all
+// its news: so it is in a net whose layers' gradients leave in an order of their own.
+TEST(DeviceStaging, HandsOverWhatHasComeMeanwhileWithoutAnotherWord) {
+  const std::vector<TestLayer> layers = {{.floats = 3}, {.floats = 300}};
+  TestNetwork network(2, layers, [](int) { return microseconds(0); });
+  std::promise<void> both_leave, first_came;
+  HostDevice::Options options;
+  options.before_copy = [first = both_leave.get_future().share(),
+                         second = first_came.get_future().share()](CopyDirection direction,
+                                                                   size_t bytes) {
+    if (direction == CopyDirection::kToDevice) return;
+    bytes > 3 * sizeof(float) ? second.wait() : first.wait();
+  };
+  Worker worker(network.worker(0), layers, 1, options);
+  worker.exchange.at_gradient_ready = [&](int layer) {
+    if (layer == 1) return;
+    first_came.set_value();
+    worker.exchange.TakeNews(/*wakes=*/2);
+    worker.exchange.waits = 0;
+  };
+  for (const int layer : {0, 1}) worker.stage->WaitFresh(layer, worker.streams);
+  for (const int layer : {0, 1}) worker.stage->GradientReady(layer, worker.streams);
+  both_leave.set_value();
+  worker.stage->EndIteration();
+  EXPECT_EQ(worker.exchange.waits, 0);
+}
+
 TEST(DeviceStaging, ACopyThatFailsIsAnErrorWithTheLayer) {
   EXPECT_THAT(FailOnCopy(CopyDirection::kToHost, 60),
               AllOf(HasSubstr("gradient of layer layer1"), HasSubstr("can't be copied"),

@@ -117,6 +117,7 @@ class TestExchange : public LayerExchange {
     const auto deadline = std::chrono::steady_clock::now() + patience;
     while (!done()) {
       std::unique_lock lock(mutex_);
+      ++waits;
       news_arrived_.wait_for(lock, std::chrono::milliseconds(20), [&] { return news_; });
       news_ = false;
       if (!failure_.empty()) throw PeerLost(failure_);
@@ -127,8 +128,15 @@ class TestExchange : public LayerExchange {
   }
   void Wake() override {
     const std::lock_guard lock(mutex_);
+    ++wakes_;
     news_ = true;
     news_arrived_.notify_all();
+  }
+  // As a session does that looks into its mail: when it has been woken so many times, it knows.
+  void TakeNews(int wakes) {
+    std::unique_lock lock(mutex_);
+    EXPECT_TRUE(news_arrived_.wait_for(lock, patience, [&] { return wakes_ >= wakes; }));
+    news_ = false;
   }
 
   void EndIteration() { ++iteration_; }
@@ -218,6 +226,8 @@ class TestExchange : public LayerExchange {
   }
 
   Trace* timeline = nullptr;  // before the stage is made
+  std::function<void(int layer)> at_gradient_ready;
+  int waits = 0;  // of WaitUntil for news
   // The wire's half where devices update: another worker's factors, or this one's, which nobody
   // needs in their place any more.
   void TakeFactors(int layer, TestExchange& from) {
@@ -263,6 +273,7 @@ class TestExchange : public LayerExchange {
   int64_t sent_ = -1;         // the latest iteration of which a gradient has left
   mutable std::mutex mutex_;  // of what follows
   std::condition_variable news_arrived_;
+  int wakes_ = 0;
   bool news_ = false;
   std::vector<int64_t> fresh_;
   std::string failure_;
@@ -365,6 +376,7 @@ class TestNetwork {
 
 inline void TestExchange::GradientReady(int layer) {
   if (std::exchange(sent_, iteration_) != iteration_) exposed.emplace_back();
+  if (at_gradient_ready) at_gradient_ready(layer);
   network_.LayerReady(layer);
 }
 
