@@ -42,11 +42,13 @@ DeviceNet::DeviceNet(const std::vector<Replica>& replicas, LocalReduction* reduc
       most_passes_(most_passes),
       trace_(session.trace()),
       deferred_(std::move(deferred)),
-      statistics_(*replicas[0].engine, session.recovers(), replicas[0].device) {
+      statistics_(*replicas[0].engine, session.recovers(), replicas[0].device),
+      arrivals_(session.exchange()) {
   for (const Replica& replica : replicas) {
     Member& member = replicas_.emplace_back();
     member.device = replica.device;
     member.engine = replica.engine;
+    member.forward_ends = replica.device->device().MakeEvent();
     streams_.push_back(replica.device->stream());
     AllocateValues(member);
   }
@@ -255,7 +257,7 @@ void DeviceNet::Forward(int step) {
 }
 
 void DeviceNet::Backward(int step, const PassOfIteration& pass) {
-  if (step + 1 == engine().steps()) CheckLosses();
+  if (step + 1 == engine().steps()) EndForward();
   const std::optional<int> index = engine().layer_of_step(step);
   Traced("backward", step, [&] {
     for (const Member& replica : replicas_) {
@@ -273,6 +275,14 @@ void DeviceNet::Backward(int step, const PassOfIteration& pass) {
       }
     }
   });
+}
+
+void DeviceNet::EndForward() {
+  CheckLosses();
+  AwaitLaunches();
+  for (const Member& replica : replicas_) {
+    replica.device->device().Record(*replica.forward_ends, replica.device->stream());
+  }
 }
 
 void DeviceNet::CheckLosses() {
@@ -327,10 +337,13 @@ void DeviceNet::PlanChanged() {
 // The passes that are under way read values that the session is about to change, and copies write
 // gradients where those of an iteration that is done again will be.
 void DeviceNet::Abandon() {
+  AwaitStreams("the devices to finish an iteration that is to be done again");
+  staging_.reset();
+}
+
+void DeviceNet::AwaitStreams(const std::string& waiting_for) {
   Guard([&] {
     AwaitLaunches();
-    abandoned_.reset();
-    ends_.clear();
     std::vector<ArrivalThread::Moment> moments;
     for (const Member& replica : replicas_) {
       Device& device = replica.device->device();
@@ -338,40 +351,52 @@ void DeviceNet::Abandon() {
            {replica.device->stream(), device.packing_stream(),
             device.copy_stream(CopyDirection::kToHost),
             device.copy_stream(CopyDirection::kToDevice), device.update_stream()}) {
-        device.Record(*ends_.emplace_back(device.MakeEvent()), stream);
-        moments.push_back({&device, ends_.back().get()});
+        if (ends_.size() == moments.size()) ends_.push_back(device.MakeEvent());
+        DeviceEvent& end = *ends_[moments.size()];
+        device.Record(end, stream);
+        moments.push_back({&device, &end});
       }
     }
-    abandoned_.emplace(session_.exchange());
-    abandoned_->Expect(0, std::move(moments));
-    std::vector<int> came;
-    session_.exchange().WaitUntil(
-        [&] {
-          abandoned_->Take(came);
-          return !came.empty();
-        },
-        "the devices to finish an iteration that is to be done again");
+    Await(std::move(moments), waiting_for);
   });
-  staging_.reset();
+}
+
+void DeviceNet::Await(std::vector<ArrivalThread::Moment> moments, const std::string& waiting_for) {
+  arrivals_.Expect(0, std::move(moments));
+  ++awaited_;  // besides those whose wait was given up to go back
+  std::vector<int> came;
+  session_.exchange().WaitUntil(
+      [&] {
+        arrivals_.Take(came);
+        awaited_ -= came.size();
+        return awaited_ == 0;
+      },
+      waiting_for);
 }
 
 float DeviceNet::Loss() {
+  AwaitForward();
   return std::accumulate(
-      replicas_.begin(), replicas_.end(), 0.0F,
-      [this](float sum, const Member& replica) { return sum + LossOf(replica); });
+      replicas_.begin(), replicas_.end(), 0.0F, [](float sum, const Member& replica) {
+        return sum + (replica.device->cuda_device() ? replica.engine->loss() : replica.loss.get());
+      });
 }
 
-float DeviceNet::LossOf(const Member& replica) {
-  if (replica.device->cuda_device()) {
-    replica.device->AwaitLaunches();
-    return replica.engine->loss();
-  }
-  try {
-    return replica.loss.get();
-  } catch (const std::future_error&) {
-    WaitAll();  // throws why it has not been computed
-    throw;
-  }
+void DeviceNet::AwaitForward() {
+  Guard([this] {
+    AwaitLaunches();
+    std::vector<ArrivalThread::Moment> moments;
+    std::string names;
+    for (const Member& replica : replicas_) {
+      Device& device = replica.device->device();
+      if (device.HasCome(*replica.forward_ends)) continue;
+      moments.push_back({&device, replica.forward_ends.get()});
+      names += (names.empty() ? "" : ", ") + device.name();
+    }
+    if (moments.empty()) return;
+    Await(std::move(moments), "the forward pass of iteration " +
+                                  std::to_string(session_.iteration()) + " to end on " + names);
+  });
 }
 
 std::string DeviceNet::FirstNotFinite() {

@@ -79,8 +79,9 @@ class DeviceNet : public WorkerNet {
     Engine* engine = nullptr;
     std::vector<Layer> layers;
     std::span<float> pass_gradient;
-    std::shared_future<float> loss;    // of a host device's last pass
-    std::vector<DeviceMemory> memory;  // of all spans
+    std::unique_ptr<DeviceEvent> forward_ends;  // of the last pass
+    std::shared_future<float> loss;             // of a host device's last pass
+    std::vector<DeviceMemory> memory;           // of all spans
   };
 
   void AllocateValues(Member& member);
@@ -106,8 +107,14 @@ class DeviceNet : public WorkerNet {
   // Has replicas on hosts look at their losses behind the forward pass: no gradient of a loss that
   // is no number leaves. GPUs would have to be waited for.
   void CheckLosses();
+  // Behind the forward pass, before anything of the backward pass.
+  void EndForward();
   // Waits for the forward pass, and not for what has been asked for since.
-  float LossOf(const Member& replica);
+  void AwaitForward();
+  // Until all is done that is in the devices' streams.
+  void AwaitStreams(const std::string& waiting_for);
+  // Until the moments have come, by the exchange's deadline.
+  void Await(std::vector<ArrivalThread::Moment> moments, const std::string& waiting_for);
   // With a trace: what `work` puts in the first replica's stream is an entry on it.
   void Traced(const char* name, int step, const std::function<void()>& work);
 
@@ -121,9 +128,9 @@ class DeviceNet : public WorkerNet {
   std::vector<DeviceStream> streams_;
   KeptStatistics statistics_;
   std::unique_ptr<DeviceStaging> staging_;
-  // Of Abandon: the ends of all streams. A device that hangs is waited for by nobody else.
-  std::vector<std::unique_ptr<DeviceEvent>> ends_;
-  std::optional<ArrivalThread> abandoned_;
+  std::vector<std::unique_ptr<DeviceEvent>> ends_;  // of AwaitStreams, all streams
+  size_t awaited_ = 0;                              // what `arrivals_` has yet to tell
+  ArrivalThread arrivals_;  // ends before what it waits for; a device may hang
 };
 
 }  // namespace poseidon

@@ -42,6 +42,12 @@ std::function<void(CopyDirection, size_t)> OnThirdCopyOf(CopyDirection direction
 void BreakDown() { throw std::runtime_error("unspecified launch failure"); }
 void Hang() { std::promise<void>().get_future().wait(); }
 
+void HangInThirdForwardPass(ArithmeticEngine& engine) {
+  engine.at_step = [](int64_t pass, int step, bool backward) {
+    if (pass == 2 && step == 1 && !backward) Hang();
+  };
+}
+
 const Fault kFaults[] = {
     {.name = "CopyToHostFails",
      .plant =
@@ -76,6 +82,17 @@ const Fault kFaults[] = {
      .policy = Communication::ALL_RING,
      .kernel = true,
      .says = "host device has failed: trap"},
+    {.name = "KernelHangsWhereNothingLeavesTheDevice",
+     .policy = Communication::ALL_RING,
+     .engine = HangInThirdForwardPass,
+     .code = ExitCode::kDeadlineExceeded,
+     .says = "gave up waiting for the forward pass of iteration 2 to end on host device"},
+    // Of two passes.
+    {.name = "KernelHangsInAPassWhoseGradientStays",
+     .plant = [](TestCase& t) { t.trainer.passes = PassSchedule(2, {}); },
+     .engine = HangInThirdForwardPass,
+     .code = ExitCode::kDeadlineExceeded,
+     .says = "gave up waiting for the forward pass of iteration 1 to end on host device"},
     {.name = "KernelFailsAndTheJobGoesOn",
      .code = ExitCode::kGivenUp,
      .recovers = true,

@@ -102,9 +102,9 @@ class Engine {
   virtual std::string FirstNotFinite() const { return ""; }
 
   // When others put work in the device's stream during a pass: only before Forward and behind
-  // Backward of these steps; nullopt, as before any call: between any two. What lies between may
-  // then be put there as one. Backward's targets are the same memory in all passes from now on,
-  // until the next call.
+  // Backward of these steps, and behind the last Forward; nullopt, as before any call: between any
+  // two. What lies between may then be put there as one. Backward's targets are the same memory in
+  // all passes from now on, until the next call.
   virtual void SetPauses(const std::optional<std::set<int>>& /*steps*/) {}
 
   // Runs the test phase with the current parameters. Empty result if the job has none; only worker
