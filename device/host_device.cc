@@ -239,7 +239,12 @@ void HostDevice::Notify(DeviceStream stream, std::function<void()> function) {
 DeviceMemory HostDevice::AllocatePinned(size_t bytes) { return AllocateZeros(bytes); }
 DeviceMemory HostDevice::Allocate(size_t bytes) {
   if (options_.before_allocate != nullptr) options_.before_allocate(bytes);
-  return AllocateZeros(bytes);
+  DeviceMemory memory = AllocateZeros(bytes);
+  if (options_.after_free == nullptr) return memory;
+  return {memory.get(), [memory, bytes, after_free = options_.after_free](std::byte*) mutable {
+            memory.reset();
+            after_free(bytes);
+          }};
 }
 
 void HostDevice::Check() const {

@@ -23,6 +23,8 @@ class HostDevice : public Device {
     std::function<void(CopyDirection, size_t bytes)> before_copy = {};
     // Called before memory is found, if set: may throw Error, as where there is none left.
     std::function<void(size_t bytes)> before_allocate = {};
+    // Called when such memory is free again, if set, by whoever frees it.
+    std::function<void(size_t bytes)> after_free = {};
   };
 
   explicit HostDevice(Options options);

@@ -32,6 +32,29 @@ struct DeviceArithmetic {
   void Clear(std::span<float> floats) const { device.Scale(floats, 0); }
 };
 
+std::span<float> Allocate(Device& device, size_t floats, std::vector<DeviceMemory>& owners) {
+  if (floats == 0) return {};
+  const DeviceMemory& memory = owners.emplace_back(device.Allocate(floats * sizeof(float)));
+  return {reinterpret_cast<float*>(memory.get()), floats};
+}
+
+// One block for spans of so many floats each.
+std::vector<std::span<float>> AllocateInOrder(Device& device, const std::vector<size_t>& floats,
+                                              std::vector<DeviceMemory>& owners) {
+  const auto rounded = [](size_t count) {
+    return (count + kAlignedFloats - 1) / kAlignedFloats * kAlignedFloats;
+  };
+  size_t all = 0;
+  for (const size_t count : floats) all += rounded(count);
+  std::span<float> rest = Allocate(device, all, owners);
+  std::vector<std::span<float>> spans;
+  for (const size_t count : floats) {
+    spans.push_back(rest.first(count));
+    rest = rest.subspan(rounded(count));
+  }
+  return spans;
+}
+
 }  // namespace
 
 DeviceNet::DeviceNet(const std::vector<Replica>& replicas, LocalReduction* reduction,
@@ -66,36 +89,14 @@ DeviceNet::~DeviceNet() {
   }
 }
 
-std::span<float> DeviceNet::Allocate(Member& member, size_t floats) {
-  if (floats == 0) return {};
-  const DeviceMemory& memory =
-      member.memory.emplace_back(member.device->device().Allocate(floats * sizeof(float)));
-  return {reinterpret_cast<float*>(memory.get()), floats};
-}
-
-std::vector<std::span<float>> DeviceNet::AllocateInOrder(Member& member,
-                                                         const std::vector<size_t>& floats) {
-  const auto rounded = [](size_t count) {
-    return (count + kAlignedFloats - 1) / kAlignedFloats * kAlignedFloats;
-  };
-  size_t all = 0;
-  for (const size_t count : floats) all += rounded(count);
-  std::span<float> rest = Allocate(member, all);
-  std::vector<std::span<float>> spans;
-  for (const size_t count : floats) {
-    spans.push_back(rest.first(count));
-    rest = rest.subspan(rounded(count));
-  }
-  return spans;
-}
-
 void DeviceNet::AllocateValues(Member& member) {
   member.layers.resize(member.engine->model().layers_size());
   std::vector<size_t> floats;
   for (size_t l = 0; l < member.layers.size(); ++l) {
     floats.push_back(session_.values(static_cast<int>(l)).size());
   }
-  const std::vector<std::span<float>> values = AllocateInOrder(member, floats);
+  const std::vector<std::span<float>> values =
+      AllocateInOrder(member.device->device(), floats, member.value_memory);
   for (size_t l = 0; l < member.layers.size(); ++l) member.layers[l].values = values[l];
   member.device->RunAndWait([&member] {
     for (size_t l = 0; l < member.layers.size(); ++l) {
@@ -105,33 +106,41 @@ void DeviceNet::AllocateValues(Member& member) {
 }
 
 void DeviceNet::AllocateGradients(Member& member) {
-  const auto provide = [&](std::span<float>& span, size_t floats) {
-    if (span.empty()) span = Allocate(member, floats);
-    CHECK(floats == 0 || floats == span.size());
-  };
+  Device& device = member.device->device();
+  std::vector<DeviceMemory>& owners = member.gradient_memory;
+  const size_t replicas = replicas_.size();
+  std::vector<size_t> floats;
   size_t largest = 0;
-  std::vector<size_t> missing;
   for (size_t l = 0; l < member.layers.size(); ++l) {
-    const size_t floats = session_.gradient(static_cast<int>(l)).dense.size();
-    missing.push_back(member.layers[l].dense.empty() ? floats : 0);
+    floats.push_back(session_.gradient(static_cast<int>(l)).dense.size());
+    largest = std::max(largest, floats.back());
   }
-  const std::vector<std::span<float>> dense = AllocateInOrder(member, missing);
+  const std::vector<std::span<float>> dense = AllocateInOrder(device, floats, owners);
   for (size_t l = 0; l < member.layers.size(); ++l) {
-    Layer& layer = member.layers[l];
     const GradientBuffers host = session_.gradient(static_cast<int>(l));
-    if (missing[l] > 0) layer.dense = dense[l];
-    CHECK(host.dense.empty() || host.dense.size() == layer.dense.size());
-    provide(layer.u, host.u.size() / replicas_.size());
-    provide(layer.v, host.v.size() / replicas_.size());
-    largest = std::max(largest, host.dense.size());
+    Layer& layer = member.layers[l];
+    layer.dense = dense[l];
+    layer.u = Allocate(device, host.u.size() / replicas, owners);
+    layer.v = Allocate(device, host.v.size() / replicas, owners);
   }
-  if (most_passes_ > 1 && member.pass_gradient.size() < largest) {
-    member.pass_gradient = Allocate(member, largest);
+  if (most_passes_ > 1) member.pass_gradient = Allocate(device, largest, owners);
+}
+
+void DeviceNet::FreeGradients() {
+  // Graphs have memory of their own, and write gradients where those will not be any more.
+  RunAll([](Engine& engine) {
+    engine.SetPauses(std::nullopt);
+    engine.ReleaseMemory();
+  });
+  AwaitLaunches();
+  for (Member& member : replicas_) {
+    for (Layer& layer : member.layers) layer.dense = layer.u = layer.v = {};
+    member.pass_gradient = {};
+    member.gradient_memory.clear();
   }
 }
 
 void DeviceNet::MakeStaging() {
-  staging_.reset();
   std::vector<DeviceReplica> on_devices;
   for (Member& member : replicas_) {
     AllocateGradients(member);
@@ -328,9 +337,12 @@ void DeviceNet::SyncToHost() {
 }
 
 // As good as DeviceStaging::PlanChanged, but the new plan may send factors where the old one did
-// not.
+// not. What the old one has needed goes first: there may be no room for both.
 void DeviceNet::PlanChanged() {
   if (deferred_ != nullptr) deferred_->PlanChanged();
+  if (staging_ != nullptr) AwaitStreams("the devices to finish what was before a change of plan");
+  staging_.reset();
+  FreeGradients();
   MakeStaging();
 }
 

@@ -70,7 +70,7 @@ class DeviceNet : public WorkerNet {
  private:
   struct Layer {
     std::span<float> values;
-    std::span<float> dense;  // these once a plan has needed them
+    std::span<float> dense;  // these if the present plan needs them
     std::span<float> u;
     std::span<float> v;
   };
@@ -81,16 +81,15 @@ class DeviceNet : public WorkerNet {
     std::span<float> pass_gradient;
     std::unique_ptr<DeviceEvent> forward_ends;  // of the last pass
     std::shared_future<float> loss;             // of a host device's last pass
-    std::vector<DeviceMemory> memory;           // of all spans
+    std::vector<DeviceMemory> value_memory;
+    std::vector<DeviceMemory> gradient_memory;  // of all other spans
   };
 
   void AllocateValues(Member& member);
-  // What the present plan needs and no plan before it.
+  // What the present plan needs.
   void AllocateGradients(Member& member);
-  static std::span<float> Allocate(Member& member, size_t floats);
-  // One block for spans of so many floats each.
-  static std::vector<std::span<float>> AllocateInOrder(Member& member,
-                                                       const std::vector<size_t>& floats);
+  // What the plan before has needed. Engines keep no memory either, for later passes.
+  void FreeGradients();
   void MakeStaging();
   // Tells the engines where staging puts something in the streams.
   void SetPauses();

@@ -66,6 +66,9 @@ class ArithmeticEngine : public Engine {
     EXPECT_TRUE(waiting_.empty());
     pauses_ = steps;
   }
+  void ReleaseMemory() override {
+    if (at_release) at_release();
+  }
   void LoadBatch(int64_t iteration) override {
     waiting_.clear();  // of a pass that was given up
     if (iteration == fails_at) throw DataError("record 17 is lost");
@@ -105,6 +108,8 @@ class ArithmeticEngine : public Engine {
   std::function<void(const std::string& caffemodel)> at_test_layers;
   // Called by who computes a step, before it; may throw.
   std::function<void(int64_t pass, int step, bool backward)> at_step;
+  // Called when it is to give memory back.
+  std::function<void()> at_release;
   int64_t fails_at = -1;
   int64_t diverges_at = -1;
   std::chrono::milliseconds loss_takes{0};

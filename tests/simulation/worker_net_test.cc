@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <future>
@@ -236,6 +238,58 @@ TEST(WorkerNetTest, GoesOverToAnotherPlan) {
     *next.mutable_model() = DeclaredModel(test);
     *next.mutable_plan() = MakePlan(InformationBook(next.model(), 2, 2), other);
     EXPECT_LE(Difference(Train(test, &next), Train(OnHosts(test))), RoundingBound(test));
+  }
+}
+
+// What devices have had at most, of all of a training's workers.
+class DeviceBytes {
+ public:
+  void Count(HostDevice::Options& device) {
+    device.before_allocate = [this](size_t bytes) { Add(static_cast<int64_t>(bytes)); };
+    device.after_free = [this](size_t bytes) { Add(-static_cast<int64_t>(bytes)); };
+  }
+  int64_t most() const { return most_; }
+
+ private:
+  void Add(int64_t bytes) {
+    const std::lock_guard lock(mutex_);
+    now_ += bytes;
+    most_ = std::max(most_, now_);
+  }
+
+  std::mutex mutex_;
+  int64_t now_ = 0;
+  int64_t most_ = 0;
+};
+
+// Layers that sent gradients send factors, and the other way round.
+TEST(WorkerNetTest, ADeviceThatHasRoomForEitherPlanGoesOver) {
+  for (const auto& [policy, next_policy] :
+       {std::pair(Communication::ALL_PS, Communication::ALL_SFB),
+        {Communication::ALL_SFB, Communication::ALL_PS}}) {
+    TestCase test = MixedCase(100, 2);
+    test.like_a_gpu = true;
+    Communication& communication = *test.cluster.job.mutable_communication();
+    wire::PlanAndModel next;
+    *next.mutable_model() = DeclaredModel(test);
+    std::atomic<int> releases = 0;
+    const auto most = [&](Communication::Policy begins, const wire::PlanAndModel* plan) {
+      DeviceBytes bytes;
+      bytes.Count(test.device);
+      communication.set_policy(begins);
+      RunOverSockets(test.cluster.job, plan, [&](const WorkerSessionOptions& options) {
+        return TrainWorker(test, options, [&](int, ArithmeticEngine& engine) {
+          engine.at_release = [&] { ++releases; };
+        });
+      });
+      return bytes.most();
+    };
+    const int64_t room = std::max(most(policy, nullptr), most(next_policy, nullptr));
+    EXPECT_EQ(releases, 0);
+    communication.set_policy(next_policy);
+    *next.mutable_plan() = MakePlan(InformationBook(next.model(), 2, 2), communication);
+    EXPECT_LE(most(policy, &next), room);
+    EXPECT_EQ(releases, 4) << "of two workers with two replicas each";
   }
 }
 

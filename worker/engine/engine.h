@@ -106,6 +106,9 @@ class Engine {
   // two. What lies between may then be put there as one. Backward's targets are the same memory in
   // all passes from now on, until the next call.
   virtual void SetPauses(const std::optional<std::set<int>>& /*steps*/) {}
+  // Gives the device's memory back that is kept for later, as others need some. Nothing where that
+  // is the host.
+  virtual void ReleaseMemory() {}
 
   // Runs the test phase with the current parameters. Empty result if the job has none; only worker
   // 0's engine need have one.

@@ -47,8 +47,7 @@ class CudaGraphs : public StreamGraphs {
         stream_(c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device_)) {}
 
   void Begin() override {
-    const std::lock_guard lock(CacheMutex());
-    c10::cuda::CUDACachingAllocator::emptyCache();
+    EmptyCache();
     pool_ = at::cuda::graph_pool_handle();
   }
 
@@ -97,12 +96,18 @@ class CudaGraphs : public StreamGraphs {
 
 }  // namespace
 
+void EmptyCache() {
+  const std::lock_guard lock(CacheMutex());
+  c10::cuda::CUDACachingAllocator::emptyCache();
+}
+
 std::unique_ptr<StreamGraphs> MakeStreamGraphs(c10::Device device) {
   return device.is_cuda() ? std::make_unique<CudaGraphs>(device) : nullptr;
 }
 
 #else
 
+void EmptyCache() {}
 std::unique_ptr<StreamGraphs> MakeStreamGraphs(c10::Device) { return nullptr; }
 
 #endif

@@ -39,6 +39,9 @@ class StreamGraphs {
   virtual std::unique_ptr<StreamGraph> Capture(const std::function<void()>& work) = 0;
 };
 
+// Gives memory back that libtorch keeps for later, on all GPUs.
+void EmptyCache();
+
 // Null for a device that is no GPU, and where this build's libtorch has no CUDA.
 std::unique_ptr<StreamGraphs> MakeStreamGraphs(c10::Device device);
 

@@ -108,6 +108,11 @@ class TorchEngine : public Engine {
 
   void SetShare(const DataShare& share) override;
   void SetPauses(const std::optional<std::set<int>>& steps) override;
+  void ReleaseMemory() override {
+    Do([&] {
+      if (!device_.is_cpu()) EmptyCache();
+    });
+  }
   void LoadBatch(int64_t iteration) override {
     Do([&] { train_->LoadBatch(iteration, iteration + 1); });
   }
