@@ -12,7 +12,6 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
-#include <iterator>
 #include <memory>
 #include <optional>
 #include <set>
@@ -20,6 +19,7 @@
 
 #include "core/child_process.h"
 #include "core/error.h"
+#include "core/files/regular_file.h"
 #include "experiments/process_point.h"
 #include "experiments/simulated_point.h"
 #include "launch/daemon_watch.h"
@@ -40,10 +40,7 @@ using ::testing::IsEmpty;
 // How long a busy machine may need for what takes it a moment else.
 constexpr std::chrono::seconds kPatience(60);
 
-std::string ReadAll(const std::string& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
+std::string ReadAll(const std::string& path) { return ReadRegularFile(path, ExitCode::kFailure); }
 
 std::string Programs() {
   return std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path() / "bin";

@@ -1,5 +1,5 @@
 """Snapshots: LeNet killed and resumed ends with the bits of LeNet never killed; fine-tuning; what is
-said about files that do not fit. And the solver's fields that change an update."""
+said about files that do not fit."""
 
 import glob
 import os
@@ -7,80 +7,15 @@ import re
 import shutil
 import signal
 import subprocess
-import time
 import unittest
 
 import cluster
 import lenet
-import rounding
-
-ITERATIONS = 60
-COMPARED_ITERATIONS = 30  # of losses that must be the same but for rounding
-INTERVAL = 10
-SMALL_BASE_LR = "base_lr: 0.0003"  # see equivalence_test.py
+import solver_training
+from solver_training import INTERVAL, ITERATIONS
 
 
-class SolverTest(lenet.LenetTest):
-    """Runs LeNet's solver with changes, deterministically."""
-
-    def solver_with_snapshots(self, *replacements, interval=INTERVAL):
-        self.copy_solver(*replacements)
-        with open(self.path("solver.prototxt"), "a", encoding="utf-8") as file:
-            file.write(
-                f'\nsnapshot: {interval} snapshot_prefix: "{self.path("snapshots")}/lenet"\n'
-            )
-
-    def config(self, communication, training="", *, workers=2, iterations=ITERATIONS, batch=16):
-        return f"""
-            cluster {{ workers: {workers} servers: 2 }}
-            communication {{
-              deterministic: true {communication}
-              heartbeat_interval_seconds: {cluster.scaled(cluster.HEARTBEAT_INTERVAL)}
-              heartbeat_deadline_seconds: {cluster.scaled(cluster.HEARTBEAT_DEADLINE)}
-            }}
-            training {{
-              solver: "{self.path("solver.prototxt")}" iterations: {iterations}
-              batch_per_worker: {batch} seed: 3 threads: 1 {training}
-            }}"""
-
-    def train_hash(self, *arguments, flags=(), **options):
-        workers = options.get("workers", 2)
-        summary = self.run_job(self.config(*arguments, **options), *flags)
-        return self.assert_same_parameters(summary, workers)
-
-    def remove_snapshots(self):
-        for path in glob.glob(self.path("snapshots/*")):
-            os.remove(path)
-
-    def kill_after_snapshot(self, config):
-        """Kills every process of a job as soon as there is a second snapshot."""
-        run = self.start_run(config)
-        deadline = time.monotonic() + cluster.scaled(cluster.PATIENCE)
-        while len(glob.glob(self.path("snapshots/*.solverstate"))) < 2:
-            self.assertLess(time.monotonic(), deadline, "no snapshots")
-            self.assertIsNone(run.popen.poll(), "the job ended before it could be killed")
-            time.sleep(0.001)
-        self.kill_survivors()
-        run.popen.wait()
-        self.assert_nothing_left(cluster.ENDING)
-
-    def assert_resumed(self):
-        """The last training was not begun anew, which comes to the same values, too."""
-        self.assertRegex(self.log("worker-0"), "going on from iteration [1-9]")
-
-    def log(self, daemon):
-        with open(self.path(f"out/logs/{daemon}.log"), encoding="utf-8") as file:
-            return file.read()
-
-    def assert_refused(self, config, *texts, code=cluster.DATA_ERROR):
-        run = self.start_run(config)
-        self.assertNotEqual(run.wait(), cluster.SUCCESS)
-        for text in texts:
-            self.assertIn(text, run.output())
-        self.assert_nothing_left(cluster.ENDING)
-
-
-class SnapshotTest(SolverTest):
+class SnapshotTest(solver_training.SolverTest):
     def test_resumed_is_never_killed(self):
         self.check_resumed((("SGD", "policy: BYTES"),))
 
@@ -371,132 +306,6 @@ class SnapshotTest(SolverTest):
         state = self.path(f"elsewhere/lenet_iter_{INTERVAL}.solverstate")
         self.copy_solver()
         self.train_hash("policy: ALL_PS", f'snapshot: "{state}"')
-
-
-class SolverFieldsTest(SolverTest):
-    small = True
-
-    def losses(self, communication, *, move=0, **options):
-        weights = f'weights: "{self.first_values(move)}"'
-        config = self.config(communication, weights, iterations=COMPARED_ITERATIONS, **options)
-        return self.run_job(config)["loss"]
-
-    def rounding_of(self, communication, **options):
-        return rounding.Rounding(
-            lambda move: self.losses(communication, move=move, **options), moves=2
-        )
-
-    def solver(self, text=""):
-        self.copy_solver(("base_lr: .*", SMALL_BASE_LR + " " + text))
-
-    def check_iter_size(self, policies):
-        self.solver()
-        expected = self.rounding_of("policy: ALL_PS", workers=1, batch=64)
-        self.solver("iter_size: 2")
-        for policy in policies:
-            with self.subTest(policy):
-                expected.assert_same(self, self.losses(f"policy: {policy}", workers=2, batch=16))
-        expected.assert_differs(self, self.losses("policy: ALL_PS", workers=1, batch=16))
-
-    def test_iter_size_is_a_larger_batch(self):
-        self.check_iter_size(("ALL_SFB",))
-
-    @cluster.slow
-    def test_iter_size_is_a_larger_batch_with_other_schemes(self):
-        self.check_iter_size(("ALL_PS", "ALL_RING"))
-
-    def check_clipping_that_never_clips(self, policy):
-        self.solver()
-        expected = self.train_hash(f"policy: {policy}")
-        self.solver("clip_gradients: 1e9")
-        self.assertEqual(self.train_hash(f"policy: {policy}"), expected)
-
-    def test_clipping_that_never_clips_changes_no_bit(self):
-        self.check_clipping_that_never_clips("ALL_PS")
-
-    @cluster.slow
-    def test_clipping_that_never_clips_changes_no_bit_of_a_ring(self):
-        self.check_clipping_that_never_clips("ALL_RING")
-
-    @cluster.slow
-    def test_clipping_that_never_clips_changes_adams_factors_by_rounding(self):
-        """Their layers are then updated at the workers, not where their factors are rebuilt."""
-        self.solver()
-        expected = self.rounding_of("policy: ALL_ADAM")
-        self.solver("clip_gradients: 1e9")
-        expected.assert_same(self, self.losses("policy: ALL_ADAM"))
-
-    def test_clipping_is_by_the_norm_of_all_workers(self):
-        self.solver("clip_gradients: 0.5")
-        expected = self.rounding_of("policy: ALL_PS", workers=1, batch=64)
-        expected.assert_same(self, self.losses("policy: BYTES", workers=2, batch=32))
-        self.solver()
-        expected.assert_differs(self, self.losses("policy: ALL_PS", workers=1, batch=64))
-
-    def test_deferred_updates_resume(self):
-        self.solver_with_snapshots(
-            (r"base_lr: .*", 'type: "Adam" base_lr: 0.001 clip_gradients: 1')
-        )
-        lars = "large_batch { lars {} warmup_iterations: 30 momentum_correction: false }"
-        expected = self.train_hash("policy: BYTES", lars)
-        self.remove_snapshots()
-        self.kill_after_snapshot(self.config("policy: BYTES", lars))
-        self.assertEqual(self.train_hash("policy: BYTES", lars + ' snapshot: "latest"'), expected)
-        self.assert_resumed()
-
-    def test_recipe_trains(self):
-        """Rates are scaled and warmed up, the batch grows: the loss still falls, images count."""
-        self.copy_solver()
-        recipe = (
-            "large_batch { reference_batch: 64 warmup_iterations: 20 warmup_base_lr: 0.001 "
-            "momentum_correction: true label_smoothing: 0.1 "
-            "batch_growth { iteration: 40 factor: 2 } }"
-        )
-        summary = self.run_job(self.config("policy: BYTES", recipe))
-        self.assertLess(summary["loss"][-1], 0.7 * summary["loss"][0])
-        self.assertEqual(
-            sum(worker["images"] for worker in summary["workers"]),
-            2 * 16 * (40 + 2 * (ITERATIONS - 40)),
-        )
-
-    def test_not_a_number_names_the_layer(self):
-        self.copy_solver((r"base_lr: .*", "base_lr: 1e30"))
-        run = self.start_run(self.config("policy: ALL_PS"))
-        self.assertNotEqual(run.wait(), cluster.SUCCESS)
-        self.assertRegex(
-            run.output(),
-            r"loss of worker \d is .* in iteration \d+; the first layer "
-            r'with such numbers is "\w+"',
-        )
-        self.assert_nothing_left(cluster.ENDING)
-        # Both may have seen it; whoever the scheduler heard first is in the summary.
-        reason = self.read_json("out/summary.json")["reason"]
-        culprit = re.search(r"worker (\d)", reason)[1]
-        self.assert_explained("diverged", "worker-" + culprit)
-
-    def test_parameters_that_the_last_gradient_has_made_no_numbers(self):
-        """The loss of the only iteration is a number, its gradient at 0 is not."""
-        self.write(
-            "net.prototxt",
-            """
-            layer { name: "data" type: "DummyData" top: "x" top: "y" dummy_data_param {
-              shape { dim: 4 dim: 3 } shape { dim: 4 dim: 1 }
-              data_filler { value: 0 } data_filler { value: 1 } } }
-            layer { name: "ip" type: "InnerProduct" bottom: "x" top: "ip"
-              inner_product_param { num_output: 1 } }
-            layer { name: "root" type: "Power" bottom: "ip" top: "root" power_param { power: 0.5 } }
-            layer { name: "loss" type: "EuclideanLoss" bottom: "root" bottom: "y" top: "loss" }
-            """,
-        )
-        for solver in (self.solver_with_snapshots, self.copy_solver):
-            with self.subTest(solver.__name__):
-                solver()
-                self.assert_refused(
-                    self.config("", workers=1, iterations=1),
-                    'in iteration 1 parameters of layer "ip" are no numbers any more; no snapshot of '
-                    "them is written; a smaller base_lr usually helps",
-                )
-                self.assertEqual(glob.glob(self.path("snapshots/*caffe*")), [])
 
 
 if __name__ == "__main__":
