@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <set>
@@ -19,7 +20,6 @@
 
 #include "core/child_process.h"
 #include "core/error.h"
-#include "core/files/regular_file.h"
 #include "experiments/process_point.h"
 #include "experiments/simulated_point.h"
 #include "launch/daemon_watch.h"
@@ -40,7 +40,10 @@ using ::testing::IsEmpty;
 // How long a busy machine may need for what takes it a moment else.
 constexpr std::chrono::seconds kPatience(60);
 
-std::string ReadAll(const std::string& path) { return ReadRegularFile(path, ExitCode::kFailure); }
+std::string ReadAll(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
 
 std::string Programs() {
   return std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path() / "bin";
@@ -416,8 +419,7 @@ TEST(WhyNotTest, PointsThatOnlyASimulationCanDo) {
   EXPECT_EQ(WhyNotEmulated(point), std::nullopt);
   EXPECT_EQ(WhyNotRun(point, 2), std::nullopt);
   EXPECT_EQ(WhyNotRun(point, 1), "it needs 2 hosts, and there are 1");
-  Deviation& deviation = *point.condition.add_deviation();
-  deviation.set_bandwidth("1Gbps");
+  point.condition.add_deviation()->set_bandwidth("1Gbps");
   EXPECT_EQ(WhyNotEmulated(point), std::nullopt);
   EXPECT_THAT(*WhyNotRun(point, 2), HasSubstr("links of real machines"));
   point.job.mutable_cluster()->mutable_deviation()->Swap(point.condition.mutable_deviation());
