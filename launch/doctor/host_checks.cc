@@ -250,7 +250,7 @@ int64_t OpenFilesOf(const JobNeeds& needs) {
   // With each other node: a connection to it, one from it, what wakes the thread that sends, and
   // two until it is connected, by which it hears that. The scheduler's two lanes do without those.
   constexpr int64_t kDataLane = 5;
-  constexpr int64_t kSchedulersLanes = 2 * 3;
+  constexpr int64_t kSchedulersLanes = int64_t{2} * 3;
   return kOwn + std::max(kDataLane * needs.lanes, kSchedulersLanes) * needs.nodes;
 }
 
