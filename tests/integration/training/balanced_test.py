@@ -18,8 +18,9 @@ SMALL_BASE_LR = "base_lr: 0.0003"
 # Iterations with parts that a test has waited for: a mistake in them would be seen in the losses.
 ITERATIONS_AFTER = 10
 
-# Lets a process run for a moment now and then. Its stops become longer and longer: on a busy machine
-# the other workers are slow, too, and who was stopped is served first.
+# Lets a process run for a moment now and then. Its stops become longer: on a busy machine the other workers
+# are slow, too, and who was stopped is served first. With 0.4 s it is slower than these ever are, and its
+# iterations, of some stops each, still end while the test waits for them.
 SLOW_DOWN = """
 import os, signal, sys, time
 process, stop = int(sys.argv[1]), 0.05
@@ -28,7 +29,7 @@ while True:
     time.sleep(stop)
     os.kill(process, signal.SIGCONT)
     time.sleep(0.01)
-    stop *= 1.02
+    stop = min(0.4, 1.02 * stop)
 """
 
 # The scheduler's decision, and from when on it counts; other lines may stand between them.
