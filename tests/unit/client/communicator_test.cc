@@ -245,12 +245,14 @@ TEST(CommunicatorFailureTest, ACallThatStillSendsCanBeInterrupted) {
 // in no call, so that the others can't be done with theirs.
 TEST(CommunicatorFailureTest, WhatInterruptedThrowsEndsTheCall) {
   const std::vector<std::string> endpoints = FreeEndpoints(3);
+  std::atomic<int> met{0};  // who gives up before does so in the barrier of the others
   std::atomic<bool> heard{false};
   std::vector<std::thread> others;
   for (const int rank : {1, 2}) {
     others.emplace_back([&, rank] {
       Communicator all({.rank = rank, .endpoints = endpoints, .deadline = kPatience});
       all.Barrier();
+      ++met;
       while (rank == 2 && !heard) std::this_thread::sleep_for(std::chrono::milliseconds(10));
       if (rank == 2) return;
       Floats floats(1000);
@@ -265,6 +267,7 @@ TEST(CommunicatorFailureTest, WhatInterruptedThrowsEndsTheCall) {
                       return false;
                     }});
   all.Barrier();
+  while (met < 2) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   throws = true;
   const Time begin = SteadyNow();
   auto floats = std::make_unique<Floats>(1000);
