@@ -7,6 +7,7 @@
 
 #include "caffe_adapter/files/caffemodel.h"
 #include "caffe_adapter/net/filler.h"
+#include "worker/torch/torch_error.h"
 #include "worker/torch/torch_tester.h"
 
 namespace poseidon {
@@ -39,12 +40,7 @@ std::vector<float> Joined(const std::vector<std::vector<float>>& blobs) {
   return joined;
 }
 
-}  // namespace
-
-TestResult ScoreNet(const SolverNet& net, const std::vector<std::string>& weights, int64_t batches,
-                    int threads) {
-  at::set_num_threads(threads);
-  openblas_set_num_threads(threads);
+TestResult Score(const SolverNet& net, const std::vector<std::string>& weights, int64_t batches) {
   const NetDescription description = DescribeNet(net);
   TorchTester tester(description, {.rank = 0, .workers = 1, .shuffle = false, .seed = kSeed},
                      batches);
@@ -56,6 +52,15 @@ TestResult ScoreNet(const SolverNet& net, const std::vector<std::string>& weight
     if (!memory[step].empty()) tester.BindParameters(static_cast<int>(step), memory[step]);
   }
   return tester.Run();
+}
+
+}  // namespace
+
+TestResult ScoreNet(const SolverNet& net, const std::vector<std::string>& weights, int64_t batches,
+                    int threads) {
+  at::set_num_threads(threads);
+  openblas_set_num_threads(threads);
+  return AsErrors(at::kCPU, false, [&] { return Score(net, weights, batches); });
 }
 
 }  // namespace poseidon

@@ -6,6 +6,8 @@ import re
 import cluster
 import lenet
 
+FAILURE = 1  # of a kind that has no exit status of its own
+
 
 class NetVerbsTest(lenet.LenetTest):
     def verb(self, *arguments, code=cluster.SUCCESS):
@@ -93,6 +95,29 @@ class NetVerbsTest(lenet.LenetTest):
             f"--weights={self.path('lenet_iter_30.caffemodel')}",
         )
         self.assertEqual(same, output)
+
+    def test_memory_that_lacks_is_said_in_a_sentence(self):
+        net = self.write(
+            "large.prototxt",
+            'layer { name: "one" type: "DummyData" top: "one"'
+            " dummy_data_param { shape { dim: 1 dim: 1 } } }\n"
+            'layer { name: "many" type: "Tile" bottom: "one" top: "many"'
+            " tile_param { axis: 1 tiles: 2000000000 } }\n",
+        )
+        process = self.start(
+            "poseidon",
+            "test",
+            f"--net={net}",
+            f"--weights={self.write('none.caffemodel', '')}",
+            "--iterations=1",
+            prefix=("prlimit", "--as=4000000000"),  # libtorch itself needs a half of it
+        )
+        self.assertEqual(process.wait(), FAILURE, process.output())
+        self.assertRegex(
+            process.output(),
+            r"^poseidon test: the host has no memory left: .*allocate 8000000000 bytes.*"
+            "; use a smaller batch\n$",
+        )
 
     def test_what_is_missing_is_said(self):
         self.assertIn("--solver", self.verb("time", code=cluster.CONFIG_ERROR))
