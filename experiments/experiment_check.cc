@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "experiments/experiment_points.h"
 #include "experiments/field_checks.h"
 #include "experiments/result_columns.h"
 #include "planner/policies.h"
@@ -42,6 +43,12 @@ Names SystemNames(const Experiment& experiment) {
     names.push_back(SystemOf(policy));
     names.push_back(policy);
   }
+  return names;
+}
+
+Names SweepNames(const Experiment& experiment) {
+  Names names;
+  for (int i = 0; i < experiment.sweep_size(); ++i) names.push_back(NameOfSweep(experiment, i));
   return names;
 }
 
@@ -151,10 +158,24 @@ class SweepChecker {
     for (int i = 0; i < experiment_.sweep_size(); ++i) {
       CheckSweep("sweep." + std::to_string(i), experiment_.sweep(i));
     }
+    CheckNames();
     CheckConditionNames();
   }
 
  private:
+  void CheckNames() const {
+    std::set<std::string> names;
+    for (int i = 0; i < experiment_.sweep_size(); ++i) {
+      const std::string field = "sweep." + std::to_string(i) + ".name";
+      const std::string name = NameOfSweep(experiment_, i);
+      if (name.empty()) fields_.Fail(field, "a sweep's name is empty");
+      if (!names.insert(name).second) {
+        fields_.Fail(experiment_.sweep(i).has_name() ? field : "sweep." + std::to_string(i),
+                     "there are two sweeps \"" + name + "\"");
+      }
+    }
+  }
+
   void CheckSweep(const std::string& field, const Sweep& sweep) const {
     fields_.CheckAllKnown(field + ".net", "net", sweep.net(), NetNames(experiment_));
     if (sweep.system().empty()) fields_.Fail(field, "the sweep names no system");
@@ -313,6 +334,7 @@ class FigureChecker {
       fields_.CheckAllKnown(field + ".system", "system", figure.system(), SystemNames(experiment_));
       fields_.CheckAllKnown(field + ".condition", "condition", figure.condition(),
                             ConditionNames(experiment_));
+      fields_.CheckAllKnown(field + ".sweep", "sweep", figure.sweep(), SweepNames(experiment_));
       FieldChecks::ForEach(
           field + ".workers", figure.workers(),
           [this](const std::string& at, int value) { fields_.CheckAtLeast(at, value, 1); });

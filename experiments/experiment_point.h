@@ -20,6 +20,7 @@ struct ExperimentPoint {
   std::string net;     // as the experiment calls it
   std::string system;  // likewise
   std::string policy;  // of `poseidon simulate`, from which the system starts
+  std::string sweep;   // the first that it is of (NameOfSweep)
   // Cluster and communication are complete. `training` says whether processes replay the model, or
   // has the solver that they train.
   Job job;

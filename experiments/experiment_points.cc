@@ -233,6 +233,7 @@ std::vector<ExperimentPoint> PointsOf(const ExperimentFile& file,
     const Sweep& sweep = file.experiment.sweep(i);
     for (const Choice& choice : ChoicesOf(file.experiment, sweep)) {
       ExperimentPoint point = MakePoint(file, sweep, choice, models.at(choice.net));
+      point.sweep = NameOfSweep(file.experiment, i);
       try {
         CheckPoint(point);
       } catch (const ConfigError& error) {
@@ -245,6 +246,11 @@ std::vector<ExperimentPoint> PointsOf(const ExperimentFile& file,
     }
   }
   return points;
+}
+
+std::string NameOfSweep(const Experiment& experiment, int place) {
+  const Sweep& sweep = experiment.sweep(place);
+  return sweep.has_name() ? sweep.name() : std::to_string(place + 1);
 }
 
 std::vector<std::string> UsedNets(const Experiment& experiment) {

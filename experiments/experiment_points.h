@@ -30,6 +30,9 @@ struct ExperimentModel {
 std::vector<ExperimentPoint> PointsOf(const ExperimentFile& file,
                                       const std::map<std::string, ExperimentModel>& models);
 
+// As results and figures call the sweep at this place of the file.
+std::string NameOfSweep(const Experiment& experiment, int place);
+
 // Names of the nets that the sweeps use.
 std::vector<std::string> UsedNets(const Experiment& experiment);
 

@@ -138,6 +138,7 @@ void AddSetting(const ExperimentPoint& point, ExperimentMode mode, CsvRow& row) 
   row.Add(ToSeconds(ParseDuration(cluster.network().latency())) * 1e6);
   row.Add(point.condition.name());
   row.Add(MtbfHours(point));
+  row.Add(point.sweep);
   row.Add(std::string(NameOf(mode)));
   row.Add(point.policy);
   row.Add(point.model.batch());

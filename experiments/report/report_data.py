@@ -40,6 +40,8 @@ IDENTITY = [
     "flops",
     "reduction_rate",
     "update_rate",
+    # The last: where points differ in what no column says, such as settings of communication.
+    "sweep",
 ]
 
 # Kinds of columns: text; number; si: a number written with k, M, G; share: shown in percent;
@@ -57,6 +59,7 @@ COLUMNS = {
     "latency_us": Column("number", "latency (µs)", "{} µs latency"),
     "condition": Column("text", "condition", "{}"),
     "mtbf_hours": Column("number", "mean time until a node fails (h)", "a node lives {} h"),
+    "sweep": Column("text", "sweep", "sweep {}"),
     "mode": Column("text", "mode", "{}"),
     "policy": Column("text", "policy", "policy {}"),
     "batch": Column("number", "batch of a worker (samples)", "{} samples per worker"),
@@ -229,6 +232,8 @@ class Results:
             return [text(net, "name") for net in entries(self.experiment, "net")]
         if column == "system":
             return [name for sweep in sweeps for name in entries(sweep, "system")]
+        if column == "sweep":
+            return [text(sweep, "name", str(number + 1)) for number, sweep in enumerate(sweeps)]
         if column == "condition":
             return [
                 "",

@@ -28,6 +28,8 @@ SHARED = ["speedup", "efficiency", "gpu_busy"]
 
 # What all points have in common and nobody has to be told.
 WITHOUT_MENTION = [("devices", 1), (data.SPARE_SERVERS, 0)]
+# What other names or the experiment's text say.
+UNMENTIONED = ["policy", "parameters", "sweep"]
 
 # caption: a sentence or more, without the title.
 Drawn = collections.namedtuple("Drawn", "file width caption")
@@ -167,7 +169,7 @@ def caption(plot):
     common = []
     for column in data.IDENTITY:
         values = {point.value(column) for point in plot.points}
-        if len(values) == 1 and column not in [*used, "policy", "parameters"]:
+        if len(values) == 1 and column not in [*used, *UNMENTIONED]:
             value = values.pop()
             if value not in (None, "") and (column, value) not in WITHOUT_MENTION:
                 common.append(describe_common(column, value))

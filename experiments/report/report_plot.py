@@ -36,6 +36,7 @@ class Spec:
             "model": data.entries(message, "net"),
             "system": data.entries(message, "system"),
             "condition": data.entries(message, "condition"),
+            "sweep": data.entries(message, "sweep"),
             "workers": [str(workers) for workers in data.entries(message, "workers")],
         }
 

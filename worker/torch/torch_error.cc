@@ -37,9 +37,9 @@ void ThrowAsError(const c10::Error& error, c10::Device device, bool has_graphs) 
   const std::string words = WordsOf(error);
   const std::optional<std::string> asked_for = MemoryAskedFor(error, words);
   if (!asked_for) throw Error(ExitCode::kFailure, NameOfDevice(device) + ": " + words);
-  throw Error(ExitCode::kFailure,
-              NameOfDevice(device) + " has no memory left: " + *asked_for +
-                  "; use a smaller batch" + (has_graphs ? ", or training.cuda_graphs: false" : ""));
+  throw Error(ExitCode::kFailure, NameOfDevice(device) + " has no memory left: " + *asked_for +
+                                      "; use a smaller batch" +
+                                      (has_graphs ? ", or training.cuda_graphs: false" : ""));
 }
 
 }  // namespace poseidon

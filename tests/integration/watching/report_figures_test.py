@@ -46,6 +46,25 @@ class Figures(FiguresTest):
         page = self.draw(rows + spare, [{"name": "curve", "x": "servers", "workers": [8]}])
         self.assertIn("8 workers", page.text)
 
+    def test_sweeps_tell_points_apart_that_no_other_column_does(self):
+        """Where there are such points; their figure has a line for each sweep."""
+        small = [point("wfbp", workers) for workers in (1, 2)]
+        more = [point("wfbp", workers, sweep="chunks of 64 KiB") for workers in (4, 8)]
+        figure = {"name": "curve"}
+        self.assertEqual(self.drawn(small + more, figure)["legend"], ["wfbp"])
+        same = [point("wfbp", 2, 0.6, sweep="chunks of 64 KiB")]
+        self.assertEqual(
+            self.drawn(small + same + more, figure)["legend"],
+            ["wfbp", "sweep 1", "sweep chunks of 64 KiB"],
+        )
+        self.assertEqual(
+            self.drawn(small + same + more, {**figure, "sweep": ["1"]})["legend"], ["wfbp"]
+        )
+        self.assertEqual(
+            self.drawn(small + same + more, {**figure, "series": "sweep"})["legend"],
+            ["sweep 1", "sweep chunks of 64 KiB"],
+        )
+
     def test_published_values_are_drawn(self):
         """Hollow marks far from the line, so the picture has more of the color, and says so."""
         rows = [point("wfbp", workers, 0.45) for workers in (1, 2, 4, 8)]

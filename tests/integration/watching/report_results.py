@@ -17,8 +17,8 @@ import report_html
 
 REPORT = os.path.join(cluster.REPOSITORY, "experiments", "report", "report.py")
 COLUMNS = (
-    "system,model,workers,servers,devices,gpus,bandwidth_gbps,latency_us,condition,mtbf_hours,mode,"
-    "policy,batch,parameters,goodput_gbps,message_cost_us,flops,reduction_rate,update_rate,"
+    "system,model,workers,servers,devices,gpus,bandwidth_gbps,latency_us,condition,mtbf_hours,sweep,"
+    "mode,policy,batch,parameters,goodput_gbps,message_cost_us,flops,reduction_rate,update_rate,"
     "iteration_seconds,compute_seconds,images_per_second,speedup,"
     "efficiency,gpu_busy,bytes_out,bytes_in,bytes_mean,imbalance,predicted_seconds,schemes,"
     "accuracy,goodput,published,difference,fitted,source,point,key"
@@ -45,6 +45,7 @@ def say(plot, figure, grid, *others):
     print(json.dumps({
         "label": grid[0].get_ylabel(),
         "numbers": [text.get_text() for axes in grid for text in axes.texts],
+        "legend": list(plot.legend),
         "ideal": None if ideal is None else list(map(float, ideal.get_ydata())),
     }))
 report_figures.finish = say
@@ -77,6 +78,7 @@ def point(system, workers, iteration=0.5, **cells):
         "gpus": workers * devices,
         "bandwidth_gbps": 10,
         "latency_us": 50,
+        "sweep": "1",
         "mode": "simulate",
         "policy": "wfbp",
         "batch": 32,
@@ -194,8 +196,8 @@ class FiguresTest(ReportTest):
         return [int(line) for line in done.stdout.split()]
 
     def drawn(self, rows, figure):
-        """What a figure says: {"label": of the y axis, "numbers": in the panels, "ideal": values of
-        that line}."""
+        """What a figure says: {"label": of the y axis, "numbers": in the panels, "legend": its
+        entries, "ideal": values of that line}."""
         self.write(rows, {"name": "test", "figure": [figure]})
         done = subprocess.run(
             [self.python, "-c", SAY_DRAWN, self.directory],

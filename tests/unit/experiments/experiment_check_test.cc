@@ -31,6 +31,11 @@ TEST_F(ExperimentCheckTest, SaysWhatIsWrongAndWhere) {
   EXPECT_THAT(changed("source: \"a book\"", ""), HasSubstr("needs its source"));
   EXPECT_THAT(changed("replay { layers { name: \"a\"", "net: \"x\" replay { layers { name: \"a\""),
               HasSubstr("exactly one of"));
+  EXPECT_THAT(changed("sweep {", "sweep { name: \"\""), HasSubstr("a sweep's name is empty"));
+  // The other one's number.
+  EXPECT_THAT(changed("sweep {", "sweep { name: \"2\""), HasSubstr("there are two sweeps \"2\""));
+  EXPECT_THAT(Refusal(std::string(kExperiment) + "figure { name: \"f\" sweep: \"3\" }"),
+              HasSubstr("there is no sweep \"3\""));
   // Three is not a multiple of a row's two.
   EXPECT_THAT(changed("system: \"rows\" workers: 4", "system: \"rows\" workers: 3"),
               HasSubstr("small, rows, 3 workers"));

@@ -321,6 +321,7 @@ TEST_F(ExperimentTest, TheTableSaysWhatWasMeasuredAndPublished) {
   EXPECT_EQ(row["model"], "small");
   EXPECT_EQ(row["workers"], "4");
   EXPECT_EQ(row["bandwidth_gbps"], "10");
+  EXPECT_EQ(row["sweep"], "1");
   EXPECT_EQ(row["mode"], "simulate");
   EXPECT_EQ(row["parameters"], std::to_string(1000 + 50 * 20 + 20));
   EXPECT_EQ(row["goodput_gbps"], "9");
@@ -366,6 +367,23 @@ TEST_F(ExperimentTest, RowsOfAPointSayThatTheyAre) {
               KeyOf(row < 3 ? points.front() : points.back(), ExperimentMode::kSimulate));
   }
   EXPECT_NE(rows[1][column], rows[3][column]);
+}
+
+// By which figures tell those apart that differ only in what is no column.
+TEST_F(ExperimentTest, PointsAreOfTheFirstSweepThatHasThem) {
+  const std::string text = Replaced(kExperiment, "sweep {", "sweep { name: \"few lanes\"");
+  const std::string again =
+      "sweep { net: \"small\" system: \"wfbp\" workers: 2 workers: 3 bandwidth: \"1Gbps\""
+      " cluster { network { goodput_share: 0.9 } flops: 1e12 }"
+      " communication { lanes: 2 kv_pair_bytes: 4000 } }";
+  const std::vector<ExperimentPoint> points = Points(text + again);
+  ASSERT_EQ(points.size(), Points(kExperiment).size() + 1);
+  EXPECT_EQ(points.front().sweep, "few lanes");
+  EXPECT_EQ(points.back().sweep, "3");
+  EXPECT_EQ(points.back().job.cluster().workers(), 3);
+  // A name changes no result.
+  EXPECT_EQ(KeyOf(points.front(), ExperimentMode::kSimulate),
+            KeyOf(Points(kExperiment).front(), ExperimentMode::kSimulate));
 }
 
 // What the daemons of a point get that can't be started.
