@@ -42,6 +42,26 @@ void ForgetMachine(Message& message) {
   }
 }
 
+// Of means and matrices by which layers compute: where they lie has no part in a net's hash, but
+// what is in them.
+std::vector<std::string> ValueFilesOf(const LayerDescription& layer) {
+  std::vector<std::string> files;
+  const caffe::LayerParameter& parameter = layer.parameter;
+  if (parameter.transform_param().has_mean_file()) {
+    files.push_back(parameter.transform_param().mean_file());
+  }
+  constexpr size_t kScoresAndLabels = 2;  // else the matrix comes from a layer
+  if (parameter.infogain_loss_param().has_source() && layer.bottoms.size() == kScoresAndLabels) {
+    files.push_back(parameter.infogain_loss_param().source());
+  }
+  return files;
+}
+
+uint64_t ExtendByValues(uint64_t hash, const std::vector<float>& values) {
+  const auto bytes = std::as_bytes(std::span(values));
+  return ExtendFingerprint(hash, {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+}
+
 std::string Serialize(const Message& message) {
   std::string bytes;
   google::protobuf::io::StringOutputStream stream(&bytes);
@@ -77,10 +97,7 @@ std::optional<uint64_t> HashOfUntrained(const Engine& engine,
   uint64_t hash = 0;
   for (size_t l = 0; l < beside.size(); ++l) {
     if (!beside[l]) continue;
-    for (const std::vector<float>& blob : values[l]) {
-      const auto bytes = std::as_bytes(std::span(blob));
-      hash = ExtendFingerprint(hash, {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
-    }
+    for (const std::vector<float>& blob : values[l]) hash = ExtendByValues(hash, blob);
   }
   return hash;
 }
@@ -98,6 +115,11 @@ uint64_t HashOfNet(const NetDescription& net) {
       parameter.mutable_python_param()->clear_param_str();
     }
     hash = ExtendFingerprint(hash, Serialize(parameter));
+    for (const std::string& file : ValueFilesOf(layer)) {
+      caffe::BlobProto blob;
+      ReadBinaryFile(file, blob);
+      hash = ExtendByValues(hash, ToValues(blob));
+    }
   }
   return hash;
 }

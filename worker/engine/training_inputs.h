@@ -18,7 +18,8 @@ namespace poseidon {
 
 // Of what the net's layers are to compute, in their order. Where files lie, how they are read, the
 // samples of a batch and the library that computes a layer have no part in it: these may differ
-// from machine to machine, and what is read and the batch are compared by themselves.
+// from machine to machine, and what is read and the batch are compared by themselves. What is in a
+// mean_file, or in InfogainLoss's matrix, has; throws DataError if it can't be read.
 uint64_t HashOfNet(const NetDescription& net);
 
 // What the engine reads, draws and computes, the snapshot that training goes on from, and with

@@ -3,7 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include "caffe_adapter/files/caffemodel.h"
+#include "core/error.h"
 #include "proto/text_format.h"
+#include "tests/unit/temporary_directory.h"
 
 namespace poseidon {
 namespace {
@@ -45,12 +48,42 @@ TEST(HashOfNetTest, WhatTheLayersComputeIsInIt) {
 }
 
 TEST(HashOfNetTest, WhatIsOfAMachineIsNot) {
-  const uint64_t hash = HashOf({.data = "source: 'a'", .transform = "mean_file: 'm'"});
+  const TemporaryDirectory directory;
+  const auto mean = [&](const std::string& name, const std::vector<float>& values) {
+    const int64_t floats = std::ssize(values);
+    WriteBinaryFile(directory.Path(name), ToBlobProto({floats}, values));
+    return "mean_file: '" + directory.Path(name) + "'";
+  };
+  const uint64_t hash = HashOf({.data = "source: 'a'", .transform = mean("m", {1, 2})});
   EXPECT_EQ(hash, HashOf({.data = "source: '/b' backend: LMDB prefetch: 2",
-                          .transform = "mean_file: '/b/m'"}));
+                          .transform = mean("another", {1, 2})}));
   EXPECT_EQ(hash, HashOf({.data = "source: 'a'",
-                          .transform = "mean_file: 'm'",
+                          .transform = mean("m", {1, 2}),
                           .loss = "include { phase: TRAIN }"}));
+  // What is in a file is nobody's own.
+  EXPECT_NE(hash, HashOf({.data = "source: 'a'", .transform = mean("m", {1, 3})}));
+  EXPECT_THROW(HashOf({.data = "source: 'a'", .transform = "mean_file: 'nowhere'"}), DataError);
+}
+
+// The other file by which a layer computes.
+TEST(HashOfNetTest, AnInfogainMatrixIsInIt) {
+  const TemporaryDirectory directory;
+  const auto hash_with = [&](const std::string& name, float value) {
+    std::vector<float> matrix(4, 1);
+    matrix[2] = value;
+    WriteBinaryFile(directory.Path(name), ToBlobProto({2, 2}, matrix));
+    caffe::NetParameter net;
+    ParseText(
+        "layer { name: 'd' type: 'DummyData' top: 'x' top: 'y' dummy_data_param {"
+        " shape { dim: 3 dim: 2 } shape { dim: 3 } } }"
+        "layer { name: 'loss' type: 'InfogainLoss' bottom: 'x' bottom: 'y'"
+        " infogain_loss_param { source: '" +
+            directory.Path(name) + "' } }",
+        "net.prototxt", net);
+    return HashOfNet(DescribeNet(net, caffe::TRAIN, {}));
+  };
+  EXPECT_EQ(hash_with("a", 5), hash_with("b", 5));
+  EXPECT_NE(hash_with("a", 5), hash_with("a", 6));
 }
 
 }  // namespace
