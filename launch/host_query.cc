@@ -6,6 +6,7 @@
 #include <iterator>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <thread>
 
 #include "core/child_process.h"
@@ -24,6 +25,9 @@ constexpr Duration kPollInterval = std::chrono::milliseconds(5);
 // What ssh ends with if there is no connection, and a shell if its program can't be started.
 constexpr int kConnectionFailed = 255;
 constexpr int kCanNotStart = 127;
+// What each script's output begins with. A login shell may write before it whatever its files tell
+// it to, or refuse the user with words and a code of its own.
+constexpr std::string_view kAnswer = "poseidon asks:\n";
 // As many remote shells as any machine can start at once.
 constexpr size_t kMostAtATime = 64;
 
@@ -61,15 +65,31 @@ class Asked {
     } else if (status->signal != 0 || status->code == kConnectionFailed ||
                status->code == kCanNotStart) {
       const std::string said = LastLines(process_->log(), 1);
-      answer_.failure = said.empty()
-                            ? "the remote shell " + status->ToString()
-                            : Printable(said.substr(0, said.find_last_not_of("\r\n.") + 1));
+      answer_.failure = said.empty() ? "the remote shell " + status->ToString() : Sentence(said);
     }
-    answer_.text = ReadAll(output_);
+    const std::string output = ReadAll(output_);
+    const size_t found = output.find(kAnswer);
+    if (found != std::string::npos) {
+      answer_.text = output.substr(found + kAnswer.size());
+    } else if (answer_.failure.empty()) {
+      answer_.failure = Refusal(*status);
+    }
     return std::move(answer_);
   }
 
  private:
+  // Of a line.
+  static std::string Sentence(const std::string& line) {
+    return Printable(line.substr(0, line.find_last_not_of("\r\n.") + 1));
+  }
+  // Of whoever has ended without running the script.
+  std::string Refusal(const ExitStatus& status) const {
+    std::string said = LastLines(process_->log(), 1);
+    if (said.empty()) said = LastLines(output_, 1);
+    return "the login shell runs no command: " +
+           (said.empty() ? "it " + status.ToString() : Sentence(said));
+  }
+
   size_t number_;
   std::string output_;
   HostAnswer answer_;
@@ -79,6 +99,11 @@ class Asked {
 
 std::string InWorkingDirectory(const std::string& script) {
   return "cd " + ShellQuoted(fs::current_path().string()) + " 2>/dev/null\n" + script;
+}
+
+// The script, for /bin/sh, whose output can be told from what others write.
+std::string Marked(const std::string& script) {
+  return "echo " + ShellQuoted(kAnswer.substr(0, kAnswer.size() - 1)) + "\n" + script;
 }
 
 std::vector<HostAnswer> Ask(const std::vector<std::vector<std::string>>& commands,
@@ -115,7 +140,7 @@ std::vector<HostAnswer> AskHosts(const RemoteShell& shell,
   for (const HostQuestion& question : questions) {
     std::vector<std::string> command = shell.command;
     command.push_back(question.host);
-    command.push_back(LoginShellCommand(InWorkingDirectory(question.script)));
+    command.push_back(LoginShellCommand(Marked(InWorkingDirectory(question.script))));
     commands.push_back(std::move(command));
     names.push_back(question.host);
   }
@@ -123,7 +148,7 @@ std::vector<HostAnswer> AskHosts(const RemoteShell& shell,
 }
 
 HostAnswer AskHere(const std::string& script, Duration deadline, Interruption* interruption) {
-  return Ask({{"/bin/sh", "-c", script}}, {"this machine"}, deadline, interruption).front();
+  return Ask({{"/bin/sh", "-c", Marked(script)}}, {"this machine"}, deadline, interruption).front();
 }
 
 std::vector<std::string> NamesOf(const std::vector<Host>& hosts) {

@@ -18,7 +18,7 @@ struct HostQuestion {
 };
 
 struct HostAnswer {
-  std::string text;     // what the script has written to its standard output
+  std::string text;     // what the script has written to its standard output, and nobody else
   std::string failure;  // why there is no answer, as the remote shell has it; empty: there is one
   // Of this machine's clock; the script has run between them.
   std::chrono::system_clock::time_point asked;

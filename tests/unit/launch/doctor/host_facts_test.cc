@@ -104,19 +104,32 @@ TEST(HostQuery, HostsAreAskedAtOnceAndTheirFailuresTold) {
                                             "case $1 in\n"
                                             "  lost) echo no route to $1 >&2; exit 255 ;;\n"
                                             "  silent) exec sleep 100 ;;\n"
+                                            "  nologin) echo Not available.; exit 1 ;;\n"
+                                            "  mute) exit 1 ;;\n"
+                                            "  greeting) printf 'Welcome to $1!' ;;\n"
                                             "esac\n"
                                             "shift; exec sh -c \"$*\"\n");
   const RemoteShell remote = MakeRemoteShell("sh " + shell, "");
-  const std::vector<HostAnswer> answers =
-      AskHosts(remote, {{"a", "echo it is a; exit 3"}, {"lost", ""}, {"silent", ""}, {"b", "pwd"}},
-               Seconds(2), nullptr);
-  ASSERT_EQ(answers.size(), 4u);
+  const std::vector<HostAnswer> answers = AskHosts(remote,
+                                                   {{"a", "echo it is a; exit 3"},
+                                                    {"lost", ""},
+                                                    {"silent", ""},
+                                                    {"b", "pwd"},
+                                                    {"nologin", "true"},
+                                                    {"mute", "true"},
+                                                    {"greeting", "echo hello"}},
+                                                   Seconds(2), nullptr);
+  ASSERT_EQ(answers.size(), 7u);
   EXPECT_EQ(answers[0].text, "it is a\n");
   EXPECT_EQ(answers[0].failure, "");
   EXPECT_LE(answers[0].asked, answers[0].answered);
   EXPECT_EQ(answers[1].failure, "no route to lost");
   EXPECT_EQ(answers[2].failure, "has not answered within 2 s");
   EXPECT_EQ(answers[3].text, std::filesystem::current_path().string() + "\n");
+  EXPECT_EQ(answers[4].failure, "the login shell runs no command: Not available");
+  EXPECT_EQ(answers[5].failure, "the login shell runs no command: it exited with code 1");
+  EXPECT_EQ(answers[6].failure, "");
+  EXPECT_EQ(answers[6].text, "hello\n");
 }
 
 }  // namespace
