@@ -102,7 +102,7 @@ TEST_F(FailuresTest, ResultsHaveTheGoodput) {
   std::ifstream table(directory_.Path("out/results.csv"));
   const std::string text{std::istreambuf_iterator<char>(table), {}};
   EXPECT_THAT(text, HasSubstr("mtbf_hours"));
-  EXPECT_THAT(text, HasSubstr(",100,simulate,"));
+  EXPECT_THAT(text, HasSubstr(",100,1,simulate,"));
 }
 
 // Machines vary as they do without failures.
