@@ -177,10 +177,11 @@ def _by_device(pairs: Iterable[Pair]) -> Iterable[Tuple[torch.device, List[Pair]
 
 
 def _adjacent(pairs: List[Pair]) -> Iterator[List[Pair]]:
-    """Those whose places follow each other in memory."""
+    """Those whose places follow each other in memory, without those that are empty, as factors of no rows."""
     run: List[Pair] = []
     end = 0
-    for tensor, place in sorted(pairs, key=lambda pair: pair[1].data_ptr()):
+    places = [pair for pair in pairs if pair[1].numel() > 0]
+    for tensor, place in sorted(places, key=lambda pair: pair[1].data_ptr()):
         if run and place.data_ptr() != end:
             yield run
             run = []

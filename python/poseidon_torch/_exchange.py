@@ -307,7 +307,9 @@ class Exchange:
                     "servers would update it all the same; freeze it before distribute, or use update='worker'"
                 )
             if gradient is None:
-                view.zero_()
+                # By way of the GPU as any gradient, since it may not have read the last mean yet, which is where this
+                # goes with some plans.
+                pairs.append((slot.parameter.new_zeros(()).expand(slot.parameter.shape), view))
                 self._unused.append(place)
             elif gradient.is_sparse:
                 raise ConfigError(
@@ -322,9 +324,10 @@ class Exchange:
         """For a layer that the backward pass did not come by, or only by a part of it."""
         if index not in self._sends_factors:
             return self._push(index)
-        outputs, inputs = self._layers[index].slots[0].parameter.shape
+        weight = self._layers[index].slots[0].parameter
         self._unused += range(self._first[index], self._first[index + 1])
-        top, bottom = (torch.empty(0, columns, device="cpu") for columns in (outputs, inputs))
+        # On the weight's device, so that they leave when a GPU has read the last mean.
+        top, bottom = (weight.new_empty(0, columns) for columns in weight.shape)
         return self._push_factors(index, top, bottom)
 
     def _push_used(self) -> None:
@@ -415,8 +418,8 @@ class Exchange:
         """Where the parameters are; on a GPU, in memory that is nobody else's."""
         if self._copies is None:
             return self._shared.wait_for_mean(index)
-        # A GPU copies when it comes to it: before the next gradient, of the same stream, is there to be sent, and so
-        # before the host's memory has another.
+        # A GPU copies when it comes to it: before the next gradient of the same stream, or the zeros in its place, are
+        # there to be sent, and so before the host's memory has another.
         return self._copies.fetch(
             index, self._layers, self._shared.sent_with(index), self._shared.wait_for_mean
         )

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""What the exchange hooks of one process do, without any other: when layers are updated with overlap
+"""What the exchange hooks of one worker do, without any other: when layers are updated with overlap
 "forward", how long layers are found to compute, and what is copied together."""
 
+import copy
 import inspect
 import random
 import sys
 import time
 import unittest
+from unittest import mock
 
 import torch
 from torch import nn
@@ -18,7 +20,9 @@ sys.path.insert(0, str(ranks.ROOT / "python"))
 
 # pylint: disable=wrong-import-position
 from models import Perceptron, Transformer, data_of, loss_of
-from poseidon_torch._device_copies import DeviceCopies
+from one_process import OneProcess, psd
+from poseidon_torch._device_copies import DeviceCopies, _adjacent
+from poseidon_torch._exchange import Exchange
 from poseidon_torch._forward_overlap import _BY_PARAMETER, ForwardOverlap, LayerSteps
 from poseidon_torch._layer_clock import LayerClock
 from poseidon_torch._layers import layers_of
@@ -271,6 +275,107 @@ class Copies(unittest.TestCase):
             if broken >= layers:
                 self.assertEqual(sorted(sent), list(range(layers)))
         copies.forget()
+
+    def test_what_is_empty_is_not_copied(self):
+        memory = torch.zeros(4, 3)
+        tensors = torch.ones(0, 3), torch.ones(2, 3), torch.ones(1, 3)
+        places = memory[:0], memory[:2], memory[2:3]
+        runs = list(_adjacent(list(zip(tensors, places))))
+        self.assertEqual([[len(tensor) for tensor, _ in run] for run in runs], [[2, 1]])
+        self.assertEqual(list(_adjacent([(tensors[0], places[0])])), [])
+
+
+class LateCopies:
+    """For DeviceCopies: does what it is asked for when somebody waits, in that order, as a GPU that is behind."""
+
+    def __init__(self):
+        self._asked = []
+        self.fetched = {}  # by layer, for the last time
+
+    def send(self, _together, pairs, ready):
+        self._asked += [*(lambda pair=pair: pair[1].copy_(pair[0]) for pair in pairs), ready]
+
+    def fetch(self, index, _layers, _together, views_of):
+        views = views_of(index)
+        self.fetched[index] = [torch.full_like(view, torch.nan) for view in views]
+        for copied, view in zip(self.fetched[index], views):
+            self._asked.append(lambda copied=copied, view=view: copied.copy_(view))
+        return self.fetched[index]
+
+    def wait(self):
+        while self._asked:
+            self._asked.pop(0)()
+
+    def forget(self):
+        pass
+
+
+class Shortened(nn.Module):
+    """Uses as many of its layers as it is told to. Its values and gradients are sums of few powers of two, which are
+    exact."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(2))
+        self.used = 2
+        with torch.no_grad():
+            for number, parameter in enumerate(self.parameters()):
+                parameter.fill_(0.5**number)
+
+    def forward(self, features):
+        for layer in self.layers[: self.used]:
+            features = layer(features)
+        return features
+
+
+class UnusedNext(OneProcess):
+    """A layer has a gradient in one pass and none in the next, while the GPU is behind."""
+
+    def test_its_mean_is_copied_before_anything_takes_its_place(self):
+        self.init()
+        model = Shortened()
+        plain = copy.deepcopy(model)
+        copies = LateCopies()
+        with (
+            mock.patch.object(DeviceCopies, "of", lambda _: copies),
+            mock.patch.dict(Exchange.__init__.__globals__, {"pinned_block": torch.zeros}),
+        ):
+            optimizer = psd.distribute(
+                model, torch.optim.SGD(model.parameters(), lr=0.5), policy="ALL_PS"
+            )
+        features = torch.ones(2, 4)
+        plain(features).sum().backward()
+        model(features).sum().backward()
+        first = copies.fetched[1]
+        model.used = 1
+        optimizer.zero_grad()
+        model(features).sum().backward()
+        for mean, parameter in zip(first, plain.layers[1].parameters()):
+            self.assertTrue(mean.equal(parameter.grad), mean)
+        copies.wait()
+        for mean in copies.fetched[1]:
+            self.assertFalse(mean.any(), mean)
+
+    @unittest.skipUnless(torch.cuda.is_available(), "PyTorch sees no GPU")
+    def test_its_mean_is_copied_before_anything_takes_its_place_on_a_gpu(self):
+        features = torch.ones(2, 4, device="cuda")
+        for options in ({"policy": "ALL_PS"}, {"policy": "ALL_SFB", "example": features}):
+            with self.subTest(policy=options["policy"]):
+                self.init()
+                models = Shortened().cuda(), Shortened().cuda()
+                optimizers = [torch.optim.SGD(model.parameters(), lr=0.5) for model in models]
+                psd.distribute(models[0], optimizers[0], overlap="forward", **options)
+                for model, optimizer in zip(models, optimizers):
+                    for used in (2, 1):
+                        model.used = used
+                        optimizer.zero_grad()
+                        torch.cuda._sleep(1 << 30)  # half a second or more
+                        model(features).sum().backward()
+                        optimizer.step()
+                psd.synchronize()
+                for ours, theirs in zip(*(model.parameters() for model in models)):
+                    self.assertTrue(ours.equal(theirs))
+                psd.shutdown()
 
 
 if __name__ == "__main__":
