@@ -141,6 +141,8 @@ class Exchange:
 
     def finish(self) -> None:
         """After the last iteration: waits for the others, whose parameters the scheduler compares."""
+        if self._servers is not None:
+            self._forward.check_stepped()
         self.synchronize()
         self._remove_hooks()
         self._forget_copies()

@@ -210,6 +210,16 @@ class ForwardOverlap:
         """Carries the last step() out in all layers."""
         self._update_all(self._outstanding)
 
+    def check_stepped(self) -> None:
+        """Where servers update, when training ends: they carry a step out as soon as gradients are there, and would
+        write to the parameters while these are compared. Raises ConfigError if nobody has asked for that step.
+        """
+        if self._gradients_pending:
+            raise ConfigError(
+                "the training ends after a backward pass without optimizer.step(); with "
+                f"{self._updates.option} the servers have carried it out, so call step() before shutdown()"
+            )
+
     def remove(self) -> None:
         """The optimizer is as it was."""
         for handle in self._handles:

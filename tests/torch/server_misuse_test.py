@@ -124,6 +124,15 @@ class ServerMisuse(OneProcess):
         with self.assertRaises(psd.PoseidonError):  # in the middle of an iteration
             psd.shutdown()
 
+    def test_a_step_that_is_left_out_before_the_end(self):
+        self.init()
+        model = torch.nn.Linear(4, 4)
+        optimizer = psd.distribute(model, sgd(model), update="server")
+        pass_of(model, optimizer)
+        model(torch.ones(2, 4)).sum().backward()
+        with self.assertRaisesRegex(psd.ConfigError, "ends after .* without optimizer.step"):
+            psd.shutdown()
+
     def test_the_state_ends_with_the_servers(self):
         self.init()
         model = torch.nn.Linear(4, 4)
