@@ -235,7 +235,12 @@ class ServerUpdate:
         if not mine:
             return 0
         steps = {int(one.get("step", 1)) for one in mine}
-        if len(mine) != len(self._parameters) or len(steps) != 1:
+        groups = self._optimizer.param_groups
+        incomplete = any(
+            _has_state(groups[self._group_of[id(parameter)]]) and not state.get(parameter)
+            for parameter in self._parameters
+        )
+        if incomplete or len(steps) != 1:
             raise ConfigError(
                 "the optimizer has the state of some parameters only, or of different numbers of steps; with "
                 "update='server' all must have done the same steps"
@@ -298,7 +303,7 @@ class ServerUpdate:
         index = 0
         for group in self._optimizer.param_groups:
             for parameter in group["params"]:
-                if id(parameter) in views and group.get("momentum") != 0:
+                if id(parameter) in views and _has_state(group):
                     state[index] = self._state_of(views[id(parameter)], parameter)
                 index += 1
         state_dict["state"] = state
@@ -315,6 +320,11 @@ class ServerUpdate:
         for name, view in views.items():
             state[name] = view.to(parameter.device, copy=True).contiguous()
         return state
+
+
+def _has_state(group: dict) -> bool:
+    """Whether the parameters of a group have a state; SGD's have none without momentum."""
+    return group.get("momentum") != 0
 
 
 def _floats(tensor: torch.Tensor) -> Floats:

@@ -52,7 +52,11 @@ def nesterov(model):
 
 
 def dampened(model):
-    return torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, dampening=0.5)
+    """Only weights have momentum, and so a state."""
+    weights, others = grouped(model)
+    return torch.optim.SGD(
+        [weights, {**others, "momentum": 0.0}], lr=0.05, momentum=0.9, dampening=0.5
+    )
 
 
 def plain_sgd(model):
@@ -90,12 +94,13 @@ class Case:
         return Transformer if self.model is transformer else self.model
 
 
+DAMPENED = Case("SGD, dampened, accumulated", Perceptron, dampened, steps, accumulates=True)
 FORWARD = Case("SGD, Nesterov, groups, forward overlap", Perceptron, nesterov, cycle, "forward")
 # PyTorch's square root is not always the nearest.
 ADAMW = Case("AdamW, groups", transformer, adamw, cycle, same_bits=False)
 CASES = [
     FORWARD,
-    Case("SGD, dampened, accumulated", Perceptron, dampened, steps, accumulates=True),
+    DAMPENED,
     ADAMW,
 ]
 OTHERS = [
@@ -286,7 +291,7 @@ def main() -> None:
     tempfile.tempdir = str(out)  # for the jobs' logs
     for case in OTHERS if sys.argv[2:] == ["others"] else CASES:
         whole = check(case)
-        if case in (FORWARD, ADAMW):
+        if case in (FORWARD, DAMPENED, ADAMW):
             check_resumed(case, whole, out)
     print("equal", flush=True)
 
