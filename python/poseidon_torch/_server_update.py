@@ -89,6 +89,8 @@ class ServerUpdate:
         self._handles: list = []
         self.first_iteration = self._steps_done()
         self._steps = self.first_iteration
+        # Whether the servers have had a state of any parameter.
+        self._had_state = self._steps > 0 or any(map(_has_state, optimizer.param_groups))
         if self._steps == 0 and self._before is not None and self._before.lost_state:
             raise ConfigError(
                 "the optimizer's state has ended with the servers of the job before; load a checkpoint of it first, or "
@@ -139,6 +141,7 @@ class ServerUpdate:
             [self._numbers(number, settings[number]) for number in range(self._groups)]
         )
         self._sent = settings
+        self._had_state = self._had_state or any(map(_has_state, settings))
         self._steps += 1
 
     def step(self) -> None:
@@ -172,7 +175,8 @@ class ServerUpdate:
     @property
     def lost_state(self) -> bool:
         """Whether the optimizer is without the state that it had in the end."""
-        return self._session is None and self._steps > 0 and not self._optimizer.state
+        trained = self._session is None and self._steps > 0
+        return trained and self._had_state and not self._optimizer.state
 
     def remove_hooks(self) -> None:
         """Another job has the optimizer."""

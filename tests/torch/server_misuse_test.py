@@ -136,7 +136,8 @@ class ServerMisuse(OneProcess):
     def test_the_state_ends_with_the_servers(self):
         self.init()
         model = torch.nn.Linear(4, 4)
-        optimizer = psd.distribute(model, sgd(model), update="server")
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.5)
+        psd.distribute(model, optimizer, update="server")
         self.assertEqual(optimizer.state_dict()["state"], {})
         pass_of(model, optimizer)
         psd.shutdown()
@@ -157,6 +158,16 @@ class ServerMisuse(OneProcess):
         state = optimizer.state_dict()["state"]
         for number, value in enumerate(momentum):
             self.assertTrue(state[number]["momentum_buffer"].equal(value))
+
+    def test_without_momentum_no_state_ends_with_the_servers(self):
+        model = torch.nn.Linear(4, 4)
+        optimizer = sgd(model)
+        for _ in range(2):
+            self.init()
+            psd.distribute(model, optimizer, update="server")
+            pass_of(model, optimizer)
+            psd.shutdown()
+            self.assertEqual(optimizer.state_dict()["state"], {})
 
     def test_where_the_loop_begins_after_a_checkpoint(self):
         """SGD's state does not count steps (docs/pytorch.md)."""
