@@ -1,7 +1,7 @@
 """The C interface (include/poseidon/poseidon.h) by ctypes: handles as objects, exit codes as exceptions.
 
 Calls release Python's lock while they wait, and let signals through: what a signal's handler raises (KeyboardInterrupt)
-leaves the call that waited.
+leaves the call that waited, if the main thread did, which is where Python runs handlers.
 """
 
 import ctypes
