@@ -32,9 +32,6 @@ void SchedulerActor::OnStopTraining(Outbox& outbox) {
 
 std::string SchedulerActor::WhyStopsAtOnce() const {
   if (!HasBegun()) return "before training began";
-  if (phase_ == Phase::kHolding || phase_ == Phase::kRegrouping) {
-    return "while a lost node's place was free";
-  }
   // Servers bring such workers together after the last iteration, which they know from the start.
   if (plan_.plan().staleness() != 0) {
     return "at once, as workers that run apart (communication.staleness) have no iteration in "

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "proto/plan_members.h"
@@ -271,6 +272,33 @@ TEST(ElasticTest, MinWorkersStay) {
   ASSERT_TRUE(cluster.Run(kHung));
   ExpectAllEnded(cluster, ExitCode::kSuccess);
   EXPECT_EQ(LastPlan(cluster).tenures_size(), 0);
+}
+
+TEST(ElasticTest, AStopWhileTheWorkersChangeIsForWhenTrainingGoesOn) {
+  for (const SimulatedClusterOptions& tiny : TinyTrainings()) {
+    SCOPED_TRACE(Communication::Policy_Name(tiny.job.communication().policy()));
+    SimulatedClusterOptions options = TwoAndAnother(tiny);
+    options.work.model.set_iterations(options.work.iterations);
+    SimulatedCluster* job = nullptr;
+    bool asked = false;
+    options.network.processing = [&](const Envelope& envelope) {
+      if (envelope.kind == MessageKind::kHold && !std::exchange(asked, true)) {
+        AskToStopAt(job->runtime().now(), *job);
+      }
+      return Duration::zero();
+    };
+    SimulatedCluster cluster(options);
+    job = &cluster;
+    ASSERT_TRUE(cluster.Run(kHung));
+    ASSERT_TRUE(asked);
+    const wire::End& end = *cluster.node(kTheScheduler).end;
+    EXPECT_EQ(end.exit_code(), 0) << end.reason();
+    EXPECT_EQ(end.job_exit_code(), static_cast<int>(ExitCode::kInterrupted));
+    EXPECT_EQ(ChangesOf(cluster).joined, 1);
+    options.work.iterations = std::ssize(cluster.trainer(0).iterations);
+    EXPECT_LT(options.work.iterations, options.work.model.iterations());
+    ExpectTrained(cluster, options);
+  }
 }
 
 // In a job that is not elastic nobody leaves or comes.

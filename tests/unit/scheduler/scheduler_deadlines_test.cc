@@ -1,9 +1,16 @@
-// What the scheduler does when a node of a job under way is lost, and how long it waits.
+// What the scheduler does when a node of a job under way is lost, or it is itself, and how long it
+// waits.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
+#include "planner/job_plan.h"
+#include "scheduler/journal/job_state.h"
 #include "scheduler/scheduler_actor.h"
 #include "transport/membership/heartbeat.h"
 #include "transport/membership/member.h"
@@ -15,37 +22,89 @@ constexpr NodeId kServer{Role::kServer, 0};
 constexpr NodeId kWorkers[] = {{Role::kWorker, 0}, {Role::kWorker, 1}};
 constexpr double kStall = 300;  // seconds
 
+SchedulerOptions TwoWorkers(Recovery::Mode mode) {
+  SchedulerOptions options;
+  options.job.mutable_cluster()->set_workers(2);
+  options.job.mutable_cluster()->set_servers(1);
+  options.job.mutable_cluster()->set_join_deadline_seconds(60);
+  options.job.mutable_communication()->set_stall_deadline_seconds(kStall);
+  options.job.mutable_recovery()->set_mode(mode);
+  return options;
+}
+
 // A job of two workers that recovers, whose nodes' part is the test's.
 class SchedulerDeadlinesTest : public testing::Test {
  protected:
-  explicit SchedulerDeadlinesTest(bool elastic = false) {
-    SchedulerOptions options;
-    options.job.mutable_cluster()->set_workers(2);
-    options.job.mutable_cluster()->set_servers(1);
-    options.job.mutable_cluster()->set_join_deadline_seconds(60);
-    options.job.mutable_communication()->set_stall_deadline_seconds(kStall);
-    options.job.mutable_recovery()->set_mode(elastic ? Recovery::SHRINK : Recovery::REPLACE);
-    if (elastic) options.job.mutable_elastic()->set_min_workers(1);
-    scheduler_ = MakeScheduler(std::move(options));
+  explicit SchedulerDeadlinesTest(SchedulerOptions options = TwoWorkers(Recovery::REPLACE))
+      : options_(std::move(options)) {
+    journal_.base = options_.epoch;
     outbox_.now = Time(Seconds(1));
+    StartScheduler();
+  }
+
+  // Another one goes on with what those before it have written down.
+  void StartScheduler() {
+    options_.journal = journal_;
+    ++journal_.term;
+    // Without the gate: all is written at once.
+    scheduler_ = std::make_unique<SchedulerActor>(options_);
+    outbox_.Clear();
     scheduler_->OnStart(outbox_);
+    TakeSent();
   }
 
   void Send(Envelope envelope) {
     outbox_.Clear();
     scheduler_->OnMessage(envelope, outbox_);
+    TakeSent();
+  }
+
+  void TakeSent() {
     for (const Envelope& sent : outbox_.messages) {
       bool parsed = true;
-      if (sent.kind == MessageKind::kView) parsed = view_.ParseFromString(sent.body.ToString());
-      if (sent.kind == MessageKind::kPlan) parsed = plan_.ParseFromString(sent.body.ToString());
-      EXPECT_TRUE(parsed);
-      if (sent.kind == MessageKind::kEnd && sent.to.node == kServer) {
-        wire::End end;
-        EXPECT_TRUE(end.ParseFromString(sent.body.ToString()));
-        ADD_FAILURE() << "the job has ended: " << end.reason();
-      }
+      const auto parse = [&](auto& message) {
+        parsed = message.ParseFromString(sent.body.ToString());
+      };
+      if (sent.kind == MessageKind::kView && sent.epoch != 0) parse(view_);
+      if (sent.kind == MessageKind::kPlan) parse(plan_);
+      if (sent.kind == MessageKind::kEnd && sent.to.node == kServer) parse(end_.emplace());
       if (sent.kind == MessageKind::kHold) hold_ = sent.step;
+      if (sent.kind == MessageKind::kJournal) {
+        wire::JournalRecord record;
+        parse(record);
+        journal_.Apply(record);
+      }
+      EXPECT_TRUE(parsed);
     }
+  }
+
+  void TearDown() override {
+    if (end_) ADD_FAILURE() << "the job has ended: " << end_->reason();
+  }
+
+  // "3 its reason", of a job that has ended as it should.
+  std::string TakeEnd() {
+    if (!end_) return "it has not ended";
+    const wire::End end = *std::exchange(end_, std::nullopt);
+    return std::to_string(end.exit_code()) + " " + end.reason();
+  }
+
+  // Whether the last message to the scheduler, or its start, had it send one of this kind.
+  bool HasSent(MessageKind kind) const {
+    return std::ranges::any_of(outbox_.messages,
+                               [kind](const Envelope& sent) { return sent.kind == kind; });
+  }
+
+  // What people are told, in the same answer.
+  std::string Notices() const {
+    std::string texts;
+    for (const Envelope& sent : outbox_.messages) {
+      wire::Notice notice;
+      if (sent.kind != MessageKind::kNotice) continue;
+      EXPECT_TRUE(notice.ParseFromString(sent.body.ToString()));
+      texts += notice.text() + "\n";
+    }
+    return texts;
   }
 
   void SendAs(const NodeId& node, Envelope envelope) {
@@ -59,26 +118,37 @@ class SchedulerDeadlinesTest : public testing::Test {
     SendAs(node, MakeEnvelope(kind, {{Role::kScheduler, 0}, kControlLane}, message));
   }
 
-  void Register(const NodeId& node, uint64_t incarnation) {
+  void Register(const NodeId& node, uint64_t incarnation, int lanes = 1) {
     wire::Register request;
     request.mutable_node()->set_role(static_cast<uint32_t>(node.role));
     request.mutable_node()->set_rank(node.rank);
     request.mutable_node()->set_host("node");
-    for (int lane = 0; lane < 3; ++lane) request.mutable_node()->add_endpoints("somewhere");
+    for (int lane = 0; lane < kFirstDataLane + lanes; ++lane) {
+      request.mutable_node()->add_endpoints("somewhere");
+    }
     request.set_incarnation(incarnation);
     Send(MakeEnvelope(MessageKind::kRegister, Here(kControlLane), request));
   }
 
-  void SayReady(const NodeId& node) {
-    Envelope ready;
-    ready.kind = MessageKind::kReady;
-    ready.step = static_cast<uint32_t>(plan_.plan().number());
-    SendAs(node, ready);
+  // All of the view, to train by the last plan.
+  void SayReady() {
+    const wire::View view = view_;
+    for (const wire::Node& node : view.nodes()) {
+      Envelope ready;
+      ready.kind = MessageKind::kReady;
+      ready.step = static_cast<uint32_t>(plan_.plan().number());
+      SendAs(IdOf(node), ready);
+    }
   }
 
-  void BeginTraining() {
-    Register(kServer, 1);
-    for (const NodeId& worker : kWorkers) Register(worker, 2 + worker.rank);
+  void RegisterAll(int lanes = 1) {
+    Register(kServer, 1, lanes);
+    for (const NodeId& worker : kWorkers) {
+      Register(worker, 2 + static_cast<uint64_t>(worker.rank), lanes);
+    }
+  }
+
+  void DeclareModel() {
     ModelSpec model;
     model.set_iterations(10);
     model.set_batch(1);
@@ -93,8 +163,24 @@ class SchedulerDeadlinesTest : public testing::Test {
       declaration.set_model(model.SerializeAsString());
       Tell(worker, MessageKind::kDeclareModel, declaration);
     }
-    SayReady(kServer);
-    for (const NodeId& worker : kWorkers) SayReady(worker);
+  }
+
+  void BeginTraining() {
+    RegisterAll();
+    DeclareModel();
+    SayReady();
+  }
+
+  // What the scheduler's program, or a worker's, asks for by a message of this kind.
+  void Ask(MessageKind kind) {
+    Envelope envelope;
+    envelope.kind = kind;
+    Send(std::move(envelope));
+  }
+  void AskToLeave(const NodeId& worker) {
+    Envelope leave;
+    leave.kind = MessageKind::kLeave;
+    SendAs(worker, std::move(leave));
   }
 
   void FallSilent(const NodeId& node) { FallSilent(node, view_.epoch()); }
@@ -108,17 +194,18 @@ class SchedulerDeadlinesTest : public testing::Test {
     Send(std::move(report));
   }
 
-  // Worker 0 has stopped the exchange.
-  void Hold() {
+  // The worker has stopped the exchange, and has the values of this iteration.
+  void Hold(const NodeId& worker, int64_t iteration) {
     wire::Holdings holdings;
     holdings.set_complete(true);
     holdings.set_layout(plan_.plan().layout());
-    holdings.set_iteration(plan_.plan().start_iteration());
+    holdings.set_iteration(iteration);
     Envelope held =
         MakeEnvelope(MessageKind::kHoldings, {{Role::kScheduler, 0}, kControlLane}, holdings);
     held.step = hold_;
-    SendAs(kWorkers[0], held);
+    SendAs(worker, held);
   }
+  void Hold() { Hold(kWorkers[0], plan_.plan().start_iteration()); }
 
   std::optional<double> deadline() const {
     std::optional<double> seconds;
@@ -128,10 +215,13 @@ class SchedulerDeadlinesTest : public testing::Test {
     return seconds;
   }
 
+  SchedulerOptions options_;
   std::unique_ptr<Actor> scheduler_;
   Outbox outbox_;
+  JobState journal_;
   wire::View view_;
   wire::PlanAndModel plan_;
+  std::optional<wire::End> end_;
   uint32_t hold_ = 0;
 };
 
@@ -172,20 +262,36 @@ TEST_F(SchedulerDeadlinesTest, TheMonitorOfAnEarlierViewLosesNobody) {
   EXPECT_FALSE(outbox_.messages.empty());
 }
 
+// The snapshot of the stop's iteration can be written when all have gone back.
+TEST_F(SchedulerDeadlinesTest, AStopInARecoveryIsForWhenTheJobGoesOn) {
+  BeginTraining();
+  FallSilent(kWorkers[1]);
+  Ask(MessageKind::kStopTraining);
+  Hold();
+  Ask(MessageKind::kStopTraining);
+  Register(kWorkers[1], 10);
+  SayReady();
+  EXPECT_TRUE(HasSent(MessageKind::kStart));
+  EXPECT_TRUE(HasSent(MessageKind::kPauseRequest));
+}
+
 class ElasticSchedulerTest : public SchedulerDeadlinesTest {
  protected:
-  ElasticSchedulerTest() : SchedulerDeadlinesTest(true) {}
+  ElasticSchedulerTest() : SchedulerDeadlinesTest(Options()) {}
+
+  static SchedulerOptions Options() {
+    SchedulerOptions options = TwoWorkers(Recovery::SHRINK);
+    options.job.mutable_elastic()->set_min_workers(1);
+    return options;
+  }
 };
 
 // As by a second SIGTERM: the job does not end with it.
 TEST_F(ElasticSchedulerTest, ALeaverThatCanNotWaitIsLost) {
   BeginTraining();
-  Envelope leave;
-  leave.kind = MessageKind::kLeave;
-  SendAs(kWorkers[1], leave);
+  AskToLeave(kWorkers[1]);
   Tell(kWorkers[1], MessageKind::kFailed, MakeEnd(ExitCode::kInterrupted, "interrupted"));
-  EXPECT_THAT(outbox_.messages,
-              testing::Contains(testing::Field(&Envelope::kind, MessageKind::kHold)));
+  EXPECT_TRUE(HasSent(MessageKind::kHold));
 }
 
 }  // namespace
