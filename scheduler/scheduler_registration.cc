@@ -177,11 +177,16 @@ bool SchedulerActor::KeepsAsSpare(const wire::Register& request, Outbox& outbox)
 
 void SchedulerActor::FillWithSpares(Outbox& outbox) {
   for (const NodeId& missing : roster_.MissingNodes()) {
-    const std::optional<wire::Register> request = spares_.Take(missing.role);
-    if (!request) continue;
-    const Roster::Answer answer = roster_.Register(*request, outbox.now);
-    Admit(answer, outbox);
-    Tell(Describe(*answer.admitted) + ", a spare, takes the place", outbox);
+    while (const std::optional<wire::Register> request = spares_.Take(missing.role)) {
+      const Roster::Answer answer = roster_.Register(*request, outbox.now);
+      if (answer.admitted) {
+        Admit(answer, outbox);
+        Tell(Describe(*answer.admitted) + ", a spare, takes the place", outbox);
+        break;
+      }
+      // It came before there was a plan, which has more lanes than it offers.
+      Refuse(request->node(), answer.refusal, outbox);
+    }
   }
 }
 

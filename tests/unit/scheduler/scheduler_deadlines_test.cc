@@ -275,6 +275,36 @@ TEST_F(SchedulerDeadlinesTest, AStopInARecoveryIsForWhenTheJobGoesOn) {
   EXPECT_TRUE(HasSent(MessageKind::kPauseRequest));
 }
 
+// A job whose plan says how many lanes there are.
+class SpareLanesTest : public SchedulerDeadlinesTest {
+ protected:
+  SpareLanesTest() : SchedulerDeadlinesTest(Options()) {}
+
+  static SchedulerOptions Options() {
+    SchedulerOptions options = TwoWorkers(Recovery::REPLACE);
+    options.job.mutable_recovery()->set_spare_workers(2);
+    options.job.mutable_cluster()->mutable_network();
+    options.planner = [](const InformationBook& book, const Job& job) {
+      Plan plan = PlanJob(book, job);
+      plan.set_lanes(2);
+      return plan;
+    };
+    return options;
+  }
+};
+
+TEST_F(SpareLanesTest, ASpareOfTooFewLanesDoesNotTakeThePlace) {
+  RegisterAll(2);
+  constexpr NodeId kAny{Role::kWorker, -1};
+  Register(kAny, 10, 1);
+  Register(kAny, 11, 2);
+  DeclareModel();
+  FallSilent(kWorkers[1]);
+  Hold();
+  EXPECT_TRUE(HasSent(MessageKind::kRefused));
+  EXPECT_EQ(journal_.members.at(kWorkers[1]).incarnation, 11u);
+}
+
 class ElasticSchedulerTest : public SchedulerDeadlinesTest {
  protected:
   ElasticSchedulerTest() : SchedulerDeadlinesTest(Options()) {}
