@@ -59,7 +59,7 @@ void SchedulerActor::RestoreState(const JobState& past, Outbox& outbox) {
   reached_ = past.reached;
   stop_wanted_ = past.stops;
   leaving_ = past.leaving;
-  last_progress_ = outbox.now;
+  if (past.begun) last_progress_ = outbox.now;
 }
 
 void SchedulerActor::AdoptPlan(const JobState& past, Outbox& outbox) {

@@ -78,6 +78,7 @@ void JobState::Apply(const wire::IterationRecord& iteration) {
 
 void JobState::Apply(const wire::StartRecord& start) {
   stage = Stage::kTraining;
+  begun = true;
   recovering.reset();
   if (!start.has_recovered()) return;
   // What comes after is done again.

@@ -56,6 +56,7 @@ struct JobState {
   std::optional<wire::PlanAndModel> plan;  // the last one
   // Of the recovery that was going on; nullopt: none was.
   std::optional<wire::HoldRecord> recovering;
+  bool begun = false;        // training has started, under whatever plan
   bool stops = false;        // training is to end
   std::set<NodeId> leaving;  // workers that are to leave
   // How often each rank has been lost since the job last came on (ShowsProgress).

@@ -92,6 +92,8 @@ TEST(JobStateTest, WhoIsLostIsNoMemberAndIsRemembered) {
   ASSERT_TRUE(state.recovering);
   EXPECT_EQ(state.recovering->cause(), "cause 1");
   EXPECT_EQ(state.recovering->lost_size(), 2);
+  EXPECT_TRUE(state.begun);
+  EXPECT_FALSE(StateAfter({View(), Plan(0), Lost(1), View(), Plan(1)}).begun);
   const JobState next = StateAfter({View(), Plan(0), Start(), Lost(1), View(), Plan(1), Start()});
   EXPECT_FALSE(next.recovering);
   EXPECT_EQ(next.members.size(), 2u);

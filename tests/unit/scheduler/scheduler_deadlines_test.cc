@@ -314,6 +314,15 @@ class ElasticSchedulerTest : public SchedulerDeadlinesTest {
     options.job.mutable_elastic()->set_min_workers(1);
     return options;
   }
+
+  // As `poseidon run` tells of it.
+  void LoseProcess(const NodeId& node) {
+    wire::LostProcess lost;
+    lost.set_role(static_cast<uint32_t>(node.role));
+    lost.set_rank(node.rank);
+    lost.set_cause("was killed by signal 9");
+    Send(MakeEnvelope(MessageKind::kLostProcess, Here(kControlLane), lost));
+  }
 };
 
 // As by a second SIGTERM: the job does not end with it.
@@ -322,6 +331,14 @@ TEST_F(ElasticSchedulerTest, ALeaverThatCanNotWaitIsLost) {
   AskToLeave(kWorkers[1]);
   Tell(kWorkers[1], MessageKind::kFailed, MakeEnd(ExitCode::kInterrupted, "interrupted"));
   EXPECT_TRUE(HasSent(MessageKind::kHold));
+}
+
+// Nobody starts another process of a job that has nothing to go on from.
+TEST_F(ElasticSchedulerTest, AProcessLostBeforeTrainingEndsTheJobUnderTheNextSchedulerToo) {
+  RegisterAll();
+  StartScheduler();
+  LoseProcess(kWorkers[1]);
+  EXPECT_THAT(TakeEnd(), testing::StartsWith("3 lost worker 1"));
 }
 
 }  // namespace
