@@ -80,6 +80,8 @@ void SchedulerActor::ResumeTraining(Outbox& outbox) {
 void SchedulerActor::HoldAgain(const JobState& past, Outbox& outbox) {
   programs_load_ = past.recovering.has_value();
   ContinueRound(past, outbox.now);
+  // The next scheduler is to know, too, that what was done after the cut is done again.
+  if (!past.recovering) WriteLoss({}, round_.cause(), outbox);
   BeginHold(outbox);
 }
 

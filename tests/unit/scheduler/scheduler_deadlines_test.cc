@@ -275,6 +275,25 @@ TEST_F(SchedulerDeadlinesTest, AStopInARecoveryIsForWhenTheJobGoesOn) {
   EXPECT_TRUE(HasSent(MessageKind::kPauseRequest));
 }
 
+// Between its plan and the start of that the next scheduler is lost, too.
+TEST_F(SchedulerDeadlinesTest, GoingBackFromAPauseIsWrittenDown) {
+  BeginTraining();
+  for (const int64_t iteration : {0, 1, 2, 3}) {
+    wire::JournalRecord record;
+    record.mutable_iteration()->set_number(iteration);
+    journal_.Apply(record);
+  }
+  Send(MakeEnvelope(MessageKind::kSwitchPlan, Here(kControlLane), plan_));
+  ASSERT_TRUE(HasSent(MessageKind::kPauseRequest));
+  StartScheduler();
+  for (const NodeId& worker : kWorkers) Hold(worker, 2);
+  ASSERT_EQ(plan_.plan().start_iteration(), 2);
+  StartScheduler();
+  SayReady();
+  EXPECT_EQ(journal_.iterations_done, 2) << "the others are done again";
+  EXPECT_TRUE(HasSent(MessageKind::kRecovered));
+}
+
 // A job whose plan says how many lanes there are.
 class SpareLanesTest : public SchedulerDeadlinesTest {
  protected:
