@@ -13,6 +13,7 @@ std::map<uint64_t, std::string> GivenUpProcesses::TakeNew() {
     wire::JournalRecord record;
     if (!record.ParseFromString(text)) continue;
     if (record.has_leave()) leaving_.insert(record.leave().worker());
+    if (record.leave().stays()) leaving_.erase(record.leave().worker());
     const wire::HoldRecord& hold = record.hold();
     for (int i = 0; i < std::min(hold.lost_size(), hold.incarnations_size()); ++i) {
       const bool is_worker = hold.lost(i).role() == static_cast<uint32_t>(Role::kWorker);

@@ -129,6 +129,8 @@ class SchedulerActor : public Actor {
   void WritePause(Outbox& outbox) const;
   void WriteView(Outbox& outbox) const;
   void WriteLoss(const std::vector<NodeId>& nodes, const std::string& cause, Outbox& outbox) const;
+  // A worker is about to leave or, after all, `stays`.
+  void WriteLeave(const NodeId& worker, bool stays, Outbox& outbox) const;
 
   void HandleMessage(const Envelope& envelope, Outbox& outbox);
   void HandleTimer(TimerId timer, Outbox& outbox);
@@ -240,7 +242,8 @@ class SchedulerActor : public Actor {
   bool HasNewcomers() const;
   // If somebody wants to come or to leave, and training goes on, the workers are asked to pause.
   void TryChangeMembers(Outbox& outbox);
-  void ForgetGoneLeavers();
+  // Others may have been lost since workers were let go: those that the job can't do without stay.
+  void KeepMinWorkers(Outbox& outbox);
   // All workers have paused.
   void ChangeMembers(Outbox& outbox);
   // scheduler_registration.cc. The process is one that waits to take a lost one's rank.

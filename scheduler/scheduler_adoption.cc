@@ -130,4 +130,11 @@ void SchedulerActor::WriteLoss(const std::vector<NodeId>& nodes, const std::stri
   Write(record, outbox);
 }
 
+void SchedulerActor::WriteLeave(const NodeId& worker, bool stays, Outbox& outbox) const {
+  wire::JournalRecord record;
+  record.mutable_leave()->set_worker(worker.rank);
+  record.mutable_leave()->set_stays(stays);
+  Write(record, outbox);
+}
+
 }  // namespace poseidon

@@ -37,7 +37,6 @@ void SchedulerActor::CheckRate(const UpdateRule& rule) const {
 }
 
 std::optional<std::string> SchedulerActor::LetLeave(const NodeId& worker, Outbox& outbox) {
-  ForgetGoneLeavers();
   if (leaving_.contains(worker)) return std::nullopt;
   const std::string cant = Describe(FindNode(view_, worker)) + " can't leave: ";
   if (!IsElastic()) {
@@ -49,9 +48,7 @@ std::optional<std::string> SchedulerActor::LetLeave(const NodeId& worker, Outbox
            " worker(s) are left, and the job wants that many (elastic.min_workers)";
   }
   leaving_.insert(worker);
-  wire::JournalRecord record;
-  record.mutable_leave()->set_worker(worker.rank);
-  Write(record, outbox);
+  WriteLeave(worker, false, outbox);
   Tell(Describe(FindNode(view_, worker)) + " is about to leave", outbox);
   TryChangeMembers(outbox);
   return std::nullopt;
@@ -90,15 +87,25 @@ bool SchedulerActor::HasNewcomers() const {
       roster_.nodes(), [this](const wire::Node& node) { return !members_.contains(IdOf(node)); });
 }
 
-// Some may have been lost before they could.
-void SchedulerActor::ForgetGoneLeavers() {
-  std::erase_if(leaving_, [this](const NodeId& node) { return !members_.contains(node); });
+void SchedulerActor::KeepMinWorkers(Outbox& outbox) {
+  const int least = options_.job.elastic().min_workers();
+  while (!leaving_.empty()) {
+    const int left = Workers() - static_cast<int>(leaving_.size());
+    if (left >= least) return;
+    const NodeId worker = *leaving_.begin();
+    leaving_.erase(worker);
+    WriteLeave(worker, true, outbox);
+    Tell(Describe(FindNode(view_, worker)) + " stays: without it " + std::to_string(left) +
+             " worker(s) would be left, and the job wants " + std::to_string(least) +
+             " (elastic.min_workers); it can leave when another has joined",
+         outbox);
+  }
 }
 
 void SchedulerActor::TryChangeMembers(Outbox& outbox) {
-  ForgetGoneLeavers();
   // Once one worker has finished the others are about to.
   if (!IsElastic() || phase_ != Phase::kTraining || !answered_.empty() || stop_wanted_) return;
+  KeepMinWorkers(outbox);
   if (leaving_.empty()) {
     if (!HasNewcomers()) return;
     const Time due = last_start_ + Seconds(options_.job.elastic().regroup_interval_seconds());

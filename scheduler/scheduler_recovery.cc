@@ -36,6 +36,7 @@ void SchedulerActor::Lose(const std::vector<NodeId>& nodes, const std::string& c
     outbox.Send(ToNode(MessageKind::kEnd, id, Payload::FromString(end.SerializeAsString())));
     members_.erase(id);
     roster_.Forget(id);
+    leaving_.erase(id);
     ++losses_without_progress_[id];
   }
   Tell("lost " + names + ": " + cause, outbox);

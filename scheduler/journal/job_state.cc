@@ -44,6 +44,7 @@ void JobState::Apply(const wire::JournalRecord& record) {
       return;
     case Record::kLeave:
       leaving.insert({Role::kWorker, record.leave().worker()});
+      if (record.leave().stays()) leaving.erase({Role::kWorker, record.leave().worker()});
       return;
     case Record::kFinished:  // this one and the next are the report's
     case Record::kLinks:

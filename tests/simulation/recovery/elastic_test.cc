@@ -274,6 +274,25 @@ TEST(ElasticTest, MinWorkersStay) {
   EXPECT_EQ(LastPlan(cluster).tenures_size(), 0);
 }
 
+// It asks after the other's death, of which the scheduler does not know yet, and again later.
+TEST(ElasticTest, MinWorkersStayWhenAnotherIsLost) {
+  for (const SimulatedClusterOptions& tiny : TinyTrainings()) {
+    SCOPED_TRACE(Communication::Policy_Name(tiny.job.communication().policy()));
+    SimulatedClusterOptions options = TwoAndAnother(tiny);
+    options.job.mutable_elastic()->set_min_workers(2);
+    options.layout.nodes.pop_back();
+    WatchedJob job(options);
+    SimulatedCluster& cluster = job.cluster();
+    job.KillAt(Seconds(0.03), {Role::kWorker, 0});
+    AskToLeaveAt(Seconds(0.04), {Role::kWorker, 1}, cluster);
+    ASSERT_TRUE(cluster.Run(kHung));
+    ASSERT_EQ(cluster.node(kTheScheduler).end->exit_code(), 0);
+    EXPECT_EQ(ChangesOf(cluster).lost, 1);
+    EXPECT_EQ(ChangesOf(cluster).left, 0);
+    ExpectTrained(cluster, options);
+  }
+}
+
 TEST(ElasticTest, AStopWhileTheWorkersChangeIsForWhenTrainingGoesOn) {
   for (const SimulatedClusterOptions& tiny : TinyTrainings()) {
     SCOPED_TRACE(Communication::Policy_Name(tiny.job.communication().policy()));

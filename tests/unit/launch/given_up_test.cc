@@ -56,6 +56,14 @@ TEST(GivenUpProcessesTest, WhoLeavesIsNotGivenUp) {
   Add(Role::kWorker, 2, 22, later);
   append(later);
   EXPECT_THAT(given_up.TakeNew(), ElementsAre(Pair(22, "no heartbeat for 9 s")));
+  // One that stays after all, and is lost then.
+  append(leave);
+  leave.mutable_leave()->set_stays(true);
+  append(leave);
+  wire::JournalRecord last = Hold("no heartbeat for 9 s");
+  Add(Role::kWorker, 2, 32, last);
+  append(last);
+  EXPECT_THAT(given_up.TakeNew(), ElementsAre(Pair(32, "no heartbeat for 9 s")));
 }
 
 }  // namespace

@@ -352,6 +352,22 @@ TEST_F(ElasticSchedulerTest, ALeaverThatCanNotWaitIsLost) {
   EXPECT_TRUE(HasSent(MessageKind::kHold));
 }
 
+// It is the only one that has the parameters.
+TEST_F(ElasticSchedulerTest, ALeaverStaysWhereALossHasLeftTooFew) {
+  BeginTraining();
+  AskToLeave(kWorkers[0]);
+  EXPECT_THAT(journal_.leaving, testing::ElementsAre(kWorkers[0]));
+  FallSilent(kWorkers[1]);
+  Hold();
+  SayReady();
+  EXPECT_TRUE(HasSent(MessageKind::kStart));
+  EXPECT_FALSE(HasSent(MessageKind::kPauseRequest));
+  EXPECT_THAT(Notices(),
+              testing::HasSubstr("stays: without it 0 worker(s) would be left, and the job wants 1 "
+                                 "(elastic.min_workers)"));
+  EXPECT_THAT(journal_.leaving, testing::IsEmpty());
+}
+
 // Nobody starts another process of a job that has nothing to go on from.
 TEST_F(ElasticSchedulerTest, AProcessLostBeforeTrainingEndsTheJobUnderTheNextSchedulerToo) {
   RegisterAll();
