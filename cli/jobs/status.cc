@@ -7,6 +7,7 @@
 #include <functional>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <random>
 #include <sstream>
 #include <thread>
 #include <vector>
@@ -72,12 +73,12 @@ Json Parse(const std::string& text) {
   return status;
 }
 
-// Of a job that runs, or else of one that has ended.
-Json StatusIn(const std::string& directory) {
+// Of a job that runs, or else of one that has ended. `follower`: as FetchStatus has it.
+Json StatusIn(const std::string& directory, const std::string& follower) {
   const std::string summary = (fs::path(directory) / "summary.json").string();
   if (fs::exists(UrlFileIn(directory))) {
     try {
-      return Parse(FetchStatus(MonitorOf(directory, FLAGS_token_file)));
+      return Parse(FetchStatus(MonitorOf(directory, FLAGS_token_file), follower));
     } catch (const Error&) {
       // It has just ended, or was killed with the file still there.
       if (!fs::exists(summary)) throw;
@@ -94,10 +95,11 @@ Json StatusIn(const std::string& directory) {
 // Asks once; what is meant by --address is settled now.
 std::function<Json()> SourceOf(const std::string& named) {
   const std::string job = named.empty() ? OnlyRunningJob() : named;
-  if (fs::is_directory(job)) return [job] { return StatusIn(job); };
+  const std::string follower = FLAGS_watch ? std::to_string(std::random_device{}()) : "";
+  if (fs::is_directory(job)) return [=] { return StatusIn(job, follower); };
   MonitorAddress address = ParseMonitorAddress(job);
   if (!FLAGS_token_file.empty()) address.token = ReadToken(FLAGS_token_file);
-  return [address] { return Parse(FetchStatus(address)); };
+  return [=] { return Parse(FetchStatus(address, follower)); };
 }
 
 void Show(const Json& status, bool json) {

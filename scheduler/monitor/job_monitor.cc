@@ -19,20 +19,21 @@ MonitorOptions OptionsOf(const Monitor& monitor) {
 
 }  // namespace
 
-JobMonitor::JobMonitor(const Job& job, const std::string& out)
-    : tracker_(job, SteadyNow()), server_(OptionsOf(job.monitor()), board_) {
+JobMonitor::JobMonitor(const Job& job, const std::string& out) : tracker_(job, SteadyNow()) {
+  server_.emplace(OptionsOf(job.monitor()), board_);
   Publish(SteadyNow());
   if (out.empty()) return;
   const std::string& token_file = job.monitor().token_file();
   url_file_ = out + "/" + kUrlFile;
   WriteFileAtomically(
       url_file_,
-      server_.url() + "\n" +
+      server_->url() + "\n" +
           (token_file.empty() ? "" : std::filesystem::absolute(token_file).string() + "\n"));
 }
 
 JobMonitor::~JobMonitor() {
   board_.Close();
+  server_.reset();
   std::error_code ignored;
   if (!url_file_.empty()) std::filesystem::remove(url_file_, ignored);
 }

@@ -8,6 +8,7 @@
 //   monitor.End(end, SteadyNow());
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "proto/job.pb.h"
@@ -27,11 +28,12 @@ class JobMonitor {
   // Serves as job.monitor says; `out` is the output directory, empty: there is none. Throws
   // ConfigError if the token can't be read, or nothing can listen there.
   JobMonitor(const Job& job, const std::string& out);
+  // Waits for those who follow the job, as MonitorServer does; meanwhile the file says where it is.
   ~JobMonitor();
   JobMonitor(const JobMonitor&) = delete;
   JobMonitor& operator=(const JobMonitor&) = delete;
 
-  const std::string& url() const { return server_.url(); }
+  const std::string& url() const { return server_->url(); }
   StatusTracker& tracker() { return tracker_; }
   // Shows what the tracker knows, if that has not been done just now.
   void Publish(Time now);
@@ -41,8 +43,8 @@ class JobMonitor {
  private:
   StatusTracker tracker_;
   StatusBoard board_;
-  MonitorServer server_;
-  std::string url_file_;  // empty: there is none
+  std::optional<MonitorServer> server_;  // until the end
+  std::string url_file_;                 // empty: there is none
   Time published_{};
 };
 

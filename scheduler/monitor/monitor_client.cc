@@ -44,13 +44,14 @@ MonitorAddress ParseMonitorAddress(const std::string& text) {
   return address;
 }
 
-std::string FetchStatus(const MonitorAddress& address) {
+std::string FetchStatus(const MonitorAddress& address, const std::string& follower) {
   httplib::Client client(WithoutBrackets(address.host), address.port);
   client.set_connection_timeout(kPatienceSeconds);
   client.set_read_timeout(kPatienceSeconds);
   httplib::Headers headers;
   if (!address.token.empty()) headers.emplace("Authorization", "Bearer " + address.token);
-  const httplib::Result result = client.Get("/api/job", headers);
+  const std::string path = "/api/job" + (follower.empty() ? "" : "?follower=" + follower);
+  const httplib::Result result = client.Get(path, headers);
   if (!result) {
     throw Error(ExitCode::kFailure, "no monitor answers at " + NameOf(address) + " (" +
                                         httplib::to_string(result.error()) +

@@ -17,7 +17,8 @@ struct MonitorAddress {
 MonitorAddress ParseMonitorAddress(const std::string& text);
 
 // What /api/job serves now. Waits a few seconds at most. Throws Error that says why there is no
-// answer.
-std::string FetchStatus(const MonitorAddress& address);
+// answer. `follower`: a word of letters and digits under which the caller asks again and again, so
+// that it is told of the job's end, too; empty: it asks once.
+std::string FetchStatus(const MonitorAddress& address, const std::string& follower = "");
 
 }  // namespace poseidon

@@ -7,6 +7,7 @@
 #include "core/http/http_server.h"
 #include "core/http/metrics_writer.h"
 #include "core/steady_now.h"
+#include "scheduler/monitor/followers.h"
 #include "scheduler/monitor/page.h"
 #include "scheduler/monitor/rendered_status.h"
 
@@ -17,11 +18,8 @@ namespace {
 constexpr Duration kStreamInterval = Seconds(1);
 // A program that has published nothing for so long hangs.
 constexpr double kHealthySeconds = 30;
-// What those who follow the job have to take its end.
-constexpr Duration kParting = std::chrono::milliseconds(500);
-// Who has asked for the job's state so lately does so again and again, as `poseidon status --watch`
-// does each second, and is to hear of the end, too.
-constexpr Duration kAskedLately = std::chrono::milliseconds(1500);
+// By which those who ask again and again name themselves.
+constexpr const char* kFollower = "follower";
 
 }  // namespace
 
@@ -32,12 +30,12 @@ class MonitorServer::Impl {
         server_({options.address, options.port, options.token, kThreads, "monitor.port"}) {
     server_.Get(
         "/", [this](const Request& request, Response& response) { ServePage(request, response); });
-    server_.Get("/api/job", [this](const Request&, Response& response) {
-      asked_ = SteadyNow();
-      Serve(response, &RenderedStatus::Json, "application/json");
+    server_.Get("/api/job", [this](const Request& request, Response& response) {
+      ServeJob(request.get_param_value(kFollower), response);
     });
-    server_.Get("/api/events",
-                [this](const Request&, Response& response) { ServeEvents(response); });
+    server_.Get("/api/events", [this](const Request& request, Response& response) {
+      ServeEvents(request.get_param_value(kFollower), response);
+    });
     server_.Get("/metrics", [this](const Request&, Response& response) {
       Serve(response, &RenderedStatus::Metrics, MetricsWriter::kContentType);
     });
@@ -46,12 +44,9 @@ class MonitorServer::Impl {
   }
 
   ~Impl() {
-    const Time end_of_streams = SteadyNow() + kParting;
-    const Time end_of_asking = asked_.load() + kAskedLately;
-    const auto follows = [&](Time now) {
-      return (streams_ > 0 && now < end_of_streams) || now < end_of_asking;
-    };
-    while (board_.Latest().closed && follows(SteadyNow())) {
+    const Time end = SteadyNow();
+    const auto follows = [&] { return streams_ > 0 || followers_.AnyAskedSince(end - kPatience); };
+    while (board_.Latest().closed && SteadyNow() < end + kPatience && follows()) {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
     server_.Stop();
@@ -68,6 +63,25 @@ class MonitorServer::Impl {
     if (request.has_param("token")) response.set_header("Set-Cookie", server_.Cookie());
     response.set_header("Content-Security-Policy", kPagePolicy);
     response.set_content(LivePage(), "text/html; charset=utf-8");
+  }
+
+  void ServeJob(const std::string& follower, Response& response) {
+    followers_.Asked(follower, SteadyNow());
+    const StatusBoard::Posted posted = board_.Latest();
+    const bool ends = posted.version > 0 && (posted.closed || posted.status->end);
+    if (follower.empty() || !ends) {
+      return Serve(response, &RenderedStatus::Json, "application/json");
+    }
+    // It has been told once the answer is on its way, not before.
+    const RenderedStatus::Text text = rendered_.Json(posted);
+    response.set_content_provider(
+        text->size(), "application/json",
+        [text](size_t offset, size_t size, httplib::DataSink& sink) {
+          return sink.write(text->data() + offset, size);
+        },
+        [this, follower](bool sent) {
+          if (sent) followers_.Forget(follower);
+        });
   }
 
   void Serve(Response& response,
@@ -91,7 +105,7 @@ class MonitorServer::Impl {
     Say(response, 200, "ok");
   }
 
-  void ServeEvents(Response& response) {
+  void ServeEvents(const std::string& follower, Response& response) {
     if (++streams_ > kStreams) {
       --streams_;
       response.set_header("Retry-After", "5");
@@ -99,6 +113,7 @@ class MonitorServer::Impl {
                  std::to_string(kStreams) +
                      " others follow the job already; ask for /api/job now and then instead");
     }
+    followers_.Forget(follower);  // it hears of the end by the stream
     response.set_chunked_content_provider(
         "text/event-stream",
         [this, told = uint64_t{0}, begun = Time{}](size_t, httplib::DataSink& sink) mutable {
@@ -130,7 +145,7 @@ class MonitorServer::Impl {
   const StatusBoard& board_;
   RenderedStatus rendered_;
   std::atomic<int> streams_{0};
-  std::atomic<Time> asked_{Time{}};  // for the state, last
+  Followers followers_;
   HttpServer server_;
 };
 

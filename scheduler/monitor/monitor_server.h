@@ -32,7 +32,9 @@ class MonitorServer {
 
   // Listens and serves. `board` outlives this. Throws ConfigError if it can't listen there.
   MonitorServer(const MonitorOptions& options, const StatusBoard& board);
-  // Those who follow a closed board are told its last status; then all connections are closed.
+  // Those who follow a closed board, by a stream or by asking under a name, are told its last
+  // status if they take it within kPatience; then all connections are closed. Nobody else is waited
+  // for.
   ~MonitorServer();
   MonitorServer(const MonitorServer&) = delete;
   MonitorServer& operator=(const MonitorServer&) = delete;

@@ -325,6 +325,7 @@ function connection(text, lost) {
 // Follows the job by server-sent events. Where these end, the state is asked for now and then, and
 // each time that there is an answer the page tries to follow again.
 const follower = {
+  name: Math.random().toString(36).slice(2),
   failures: 0,
   heard(job) {
     this.failures = 0;
@@ -332,7 +333,7 @@ const follower = {
     connection(job.end ? 'the scheduler has ended' : 'live', false);
   },
   follow() {
-    const events = new EventSource('api/events');
+    const events = new EventSource('api/events?follower=' + this.name);
     events.onmessage = (event) => {
       const job = JSON.parse(event.data);
       this.heard(job);
@@ -348,7 +349,7 @@ const follower = {
   },
   async ask() {
     try {
-      const answer = await fetch('api/job', {cache: 'no-store'});
+      const answer = await fetch('api/job?follower=' + this.name, {cache: 'no-store'});
       if (!answer.ok) throw new Error(await answer.text());
       this.heard(await answer.json());
       if (!shown.end) this.follow();

@@ -8,12 +8,14 @@
 
 #include <algorithm>
 #include <fstream>
+#include <future>
 #include <nlohmann/json.hpp>
 #include <thread>
 
 #include "core/error.h"
 #include "core/http/access.h"
 #include "core/steady_now.h"
+#include "scheduler/monitor/followers.h"
 #include "scheduler/monitor/job_monitor.h"
 #include "scheduler/monitor/monitor_client.h"
 #include "tests/unit/http_client.h"
@@ -31,7 +33,8 @@ constexpr Duration kDeadline = Seconds(30);
 class MonitorServerTest : public testing::Test {
  protected:
   explicit MonitorServerTest(const std::string& token = "")
-      : server_(std::make_unique<MonitorServer>(MonitorOptions{"127.0.0.1", 0, token}, board_)) {}
+      : server_(std::make_unique<MonitorServer>(MonitorOptions{"127.0.0.1", 0, token}, board_)),
+        port_(server_->port()) {}
 
   // `age`: how long ago the scheduler has said so.
   void Publish(int64_t iteration, const std::string& name = "digits", Duration age = {}) {
@@ -44,13 +47,14 @@ class MonitorServerTest : public testing::Test {
 
   std::string Ask(const std::string& path, const std::string& headers = "Host: localhost\r\n",
                   const std::string& method = "GET") const {
-    HttpClient client(server_->port());
+    HttpClient client(port_);
     client.Send(method + " " + path + " HTTP/1.1\r\n" + headers + "\r\n");
     return client.Read();
   }
 
   StatusBoard board_;
   std::unique_ptr<MonitorServer> server_;
+  int port_;
 };
 
 class GuardedMonitorTest : public MonitorServerTest {
@@ -160,6 +164,60 @@ TEST_F(MonitorServerTest, TellsThoseWhoFollowUntilTheEnd) {
   server_.reset();
   EXPECT_LT(SteadyNow() - begin, MonitorServer::kPatience);
   EXPECT_THAT(client.Read(), HasSubstr("\"iteration\":3,"));
+}
+
+// On a busy machine more time passes between two times than it is meant to.
+TEST_F(MonitorServerTest, WhoAsksUnderANameHearsOfTheEnd) {
+  Publish(1);
+  const std::string followed = "/api/job?follower=k3x9";
+  EXPECT_THAT(Ask(followed), HasSubstr("\"iteration\":1,"));
+  Publish(2);
+  board_.Close();
+  const auto ended = std::async(std::launch::async, [&] { server_.reset(); });
+  EXPECT_EQ(ended.wait_for(Seconds(2)), std::future_status::timeout);
+  EXPECT_THAT(Ask(followed), HasSubstr("\"iteration\":2,"));
+  ended.wait();
+}
+
+TEST_F(MonitorServerTest, NobodyElseIsWaitedFor) {
+  Publish(1);
+  Ask("/api/job");
+  Ask("/api/job?follower=told");
+  Ask("/api/job?follower=streams");
+  board_.Close();
+  Ask("/api/job?follower=told");
+  EXPECT_THAT(Ask("/api/events?follower=streams"), HasSubstr("\"iteration\":1,"));
+  const Time begin = SteadyNow();
+  server_.reset();
+  EXPECT_LT(SteadyNow() - begin, MonitorServer::kPatience);
+}
+
+TEST(FollowersTest, AreThoseWhoHaveNotBeenTold) {
+  Followers followers;
+  followers.Asked("", Time(Seconds(9)));
+  EXPECT_FALSE(followers.AnyAskedSince(Time{}));
+  followers.Asked("one", Time(Seconds(1)));
+  followers.Asked("two", Time(Seconds(1)));
+  followers.Asked("two", Time(Seconds(3)));
+  EXPECT_TRUE(followers.AnyAskedSince(Time(Seconds(3))));
+  EXPECT_FALSE(followers.AnyAskedSince(Time(Seconds(4))));
+  followers.Forget("two");
+  EXPECT_FALSE(followers.AnyAskedSince(Time(Seconds(2))));
+  EXPECT_TRUE(followers.AnyAskedSince(Time(Seconds(1))));
+}
+
+TEST(FollowersTest, OfMoreTheLastAreKept) {
+  Followers followers;
+  followers.Asked("last", Time(Seconds(9)));
+  for (size_t i = 0; i < Followers::kMost; ++i) {
+    followers.Asked(std::to_string(i), Time(Seconds(i == 3 ? 1 : 2)));
+  }
+  EXPECT_TRUE(followers.AnyAskedSince(Time(Seconds(9))));
+  followers.Forget("last");
+  for (size_t i = 0; i < Followers::kMost; ++i) {
+    if (i != 3) followers.Forget(std::to_string(i));
+  }
+  EXPECT_FALSE(followers.AnyAskedSince(Time{})) << "the one that had asked first";
 }
 
 TEST_F(MonitorServerTest, AFewFollowAndTheOthersAskNowAndThen) {
