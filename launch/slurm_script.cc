@@ -79,7 +79,7 @@ std::string JobFile(const SlurmJob& slurm) {
 }
 
 // A daemon for each of `tasks`; `again`: another one when it is killed, or the job has gone on
-// without it.
+// without it, as long as there is a scheduler.
 std::string Tasks(const std::string& role, int tasks, int nodes, bool again) {
   const std::string daemon =
       "\"$0\" --config=\"$1\" --out=\"$2\" --rank=\"$SLURM_PROCID\" 2>>\"$2/logs/" + role +
@@ -88,7 +88,7 @@ std::string Tasks(const std::string& role, int tasks, int nodes, bool again) {
   if (again) {
     command = "until " + daemon +
               "; do code=$?; [ $code -eq 8 ] || { [ $code -gt 128 ] && [ $code -ne 130 ]; } || "
-              "exit $code; sleep 1; done";
+              "exit $code; sleep 1; [ ! -e \"$2/ended\" ] || exit $code; done";
   }
   return "srun --overlap --nodes=" + std::to_string(std::min(tasks, nodes)) +
          " --ntasks=" + std::to_string(tasks) +
@@ -194,7 +194,9 @@ std::string SlurmScript(const SlurmJob& slurm) {
   if (!slurm.snapshot_prefix.empty()) {
     script += OwnSnapshot(slurm.snapshot_prefix);
   }
-  script += "mkdir -p \"$out/logs\"\nrm -f \"$out/summary.json\" \"$out/scheduler.journal\"\n";
+  script +=
+      "mkdir -p \"$out/logs\"\nrm -f \"$out/summary.json\" \"$out/scheduler.journal\" "
+      "\"$out/ended\"\n";
   if (!slurm.job.has_security()) {
     script +=
         "# A key of this run's own, which every node reads there.\n"
@@ -221,9 +223,12 @@ std::string SlurmScript(const SlurmJob& slurm) {
       "await_scheduler\n";
   if (job.recovery().mode() != Recovery::NONE) {
     script +=
-        "# One that was killed goes on by its journal.\n"
-        "while [ -z \"$stopping$limit\" ] && [ $code -gt 128 ] && [ $code -ne 130 ]; do\n  " +
-        scheduler + " &\n  scheduler=$!\n  await_scheduler\ndone\n";
+        "# One that was killed goes on by its journal; once where nobody waits for it any more.\n"
+        "while [ $code -gt 128 ] && [ $code -ne 130 ] && sleep 1 && [ -z \"$stopping$limit\" ]; "
+        "do\n  tasks=$(jobs -rp)\n  " +
+        scheduler +
+        " &\n  scheduler=$!\n  await_scheduler\n  [ -n \"$tasks\" ] || break\ndone\n"
+        "touch \"$out/ended\"\n";
   }
   return script + Outcome(slurm);
 }

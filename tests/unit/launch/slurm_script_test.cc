@@ -33,6 +33,7 @@ class SlurmScriptTest : public testing::Test {
     SlurmJob slurm;
     slurm.job.set_name("test");
     *slurm.job.mutable_training() = training_;
+    slurm.job.mutable_recovery()->set_mode(recovery_);
     slurm.restarts = restarts;
     slurm.snapshot_prefix = Prefix();
     slurm.snapshot_at_end = true;
@@ -41,9 +42,15 @@ class SlurmScriptTest : public testing::Test {
     slurm.out = directory_.Path("out");
     ChildOptions child;
     child.name = "script";
-    child.command = {"/usr/bin/env",   "PATH=" + slurm.programs + ":/usr/bin:/bin",
-                     "SLURM_JOB_ID=7", "SLURM_RESTART_COUNT=" + std::to_string(run),
-                     "/bin/bash",      directory_.Write("job.sbatch", SlurmScript(slurm))};
+    child.command = {"/usr/bin/env",
+                     "PATH=" + slurm.programs + ":/usr/bin:/bin",
+                     "SLURM_JOB_ID=7",
+                     "SLURM_RESTART_COUNT=" + std::to_string(run),
+                     "timeout",
+                     "--signal=KILL",
+                     "60",
+                     "/bin/bash",
+                     directory_.Write("job.sbatch", SlurmScript(slurm))};
     child.log = directory_.Path("log");
     ChildProcess script(std::move(child));
     Ending ending;
@@ -73,15 +80,17 @@ class SlurmScriptTest : public testing::Test {
            signal + " $PPID\nwhile :; do sleep 0.01; done";
   }
 
-  TemporaryDirectory directory_;
-  Training training_;
-
- private:
-  std::string Queued() const { return directory_.Path("queued"); }
   void WriteProgram(const std::string& name, const std::string& script) {
     std::filesystem::permissions(directory_.Write("bin/" + name, "#!/bin/bash\n" + script + "\n"),
                                  std::filesystem::perms::owner_all);
   }
+
+  TemporaryDirectory directory_;
+  Training training_;
+  Recovery::Mode recovery_ = Recovery::NONE;
+
+ private:
+  std::string Queued() const { return directory_.Path("queued"); }
 };
 
 TEST_F(SlurmScriptTest, IsQueuedAgainAfterWhatMayPass) {
@@ -168,6 +177,32 @@ TEST_F(SlurmScriptTest, GoesOnFromItsOwnSnapshotsOnly) {
       << third;
   EXPECT_EQ(third.find("weights"), std::string::npos) << third;
   EXPECT_NE(job_of(3, "exit 3").find("_iter_100.solverstate.h5\""), std::string::npos);
+}
+
+// A daemon is started again and again, but not longer than there is a scheduler.
+TEST_F(SlurmScriptTest, TasksEndWithTheScheduler) {
+  recovery_ = Recovery::REPLACE;
+  const std::string once = directory_.Path("once");
+  const std::string twice = directory_.Path("twice");
+  WriteProgram("poseidon_server", "kill -SEGV $$");
+  WriteProgram("poseidon_worker",
+               "[ ! -e " + once + " ] || touch " + twice + "; touch " + once + "; kill -SEGV $$");
+  WriteProgram("srun", "until [ \"$1\" = sh ]; do shift; done; SLURM_PROCID=0 exec \"$@\"");
+  directory_.Write("out/ended", "");  // of an earlier run
+  const std::string scheduler = "until [ -e " + twice + " ]; do sleep 0.01; done; exit 4";
+  EXPECT_EQ(EndingOf(scheduler).code, 4);
+}
+
+TEST_F(SlurmScriptTest, TheSchedulerEndsWithTheTasks) {
+  recovery_ = Recovery::REPLACE;
+  EXPECT_EQ(EndingOf("kill -ILL $$").code, 128 + SIGILL);
+}
+
+// It may have been killed between the job's end and the words about it.
+TEST_F(SlurmScriptTest, ASchedulerIsStartedAgainThoughNoTaskIsLeft) {
+  recovery_ = Recovery::REPLACE;
+  const std::string once = directory_.Path("once");
+  EXPECT_EQ(EndingOf("[ ! -e " + once + " ] || exit 0; touch " + once + "; kill -KILL $$").code, 0);
 }
 
 // Of failures; what Slurm itself has queued again does not count.
