@@ -16,6 +16,7 @@
 #include <mutex>
 #include <new>
 #include <optional>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -135,8 +136,14 @@ Outcome ExecutePoint(size_t index, const ExperimentPoint& point,
     outcome.failure = error.what();
   } catch (const std::bad_alloc&) {
     outcome.failure = "this machine's memory is not enough; with fewer --threads it may be";
-  } catch (const std::filesystem::filesystem_error& error) {
+  } catch (const std::exception& error) {
     outcome.failure = error.what();
+    const auto* const system = dynamic_cast<const std::system_error*>(&error);
+    if (system != nullptr && system->code() == std::errc::resource_unavailable_try_again) {
+      outcome.failure +=
+          ": this user has as many threads as the system allows; give fewer "
+          "--threads, or raise the limit (ulimit -u)";
+    }
   }
   outcome.took = SteadyNow() - start;
   return outcome;
@@ -147,7 +154,12 @@ class Simulations {
  public:
   Simulations(const std::vector<ExperimentPoint>& points, std::vector<size_t> todo, int threads)
       : points_(points), todo_(std::move(todo)) {
-    for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Work(); });
+    threads_.reserve(static_cast<size_t>(threads));
+    try {
+      for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Work(); });
+    } catch (const std::system_error&) {
+      if (threads_.empty()) throw;  // else those that there are do it all
+    }
   }
   // What is being simulated is given up.
   ~Simulations() {

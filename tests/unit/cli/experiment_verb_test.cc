@@ -2,9 +2,15 @@
 #include <gflags/gflags.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <exception>
+#include <filesystem>
 #include <fstream>
+#include <iostream>
 #include <map>
 #include <sstream>
 #include <string>
@@ -84,6 +90,33 @@ TEST_F(ExperimentVerbTest, ImagesPerSecondSayFlops) {
   EXPECT_NEAR(flops.at("net"), 320e6 * 2 * 3 * 192 * 64, 1e6);
   EXPECT_EQ(flops.at("replay"), 4e12) << "the default";
   EXPECT_EQ(flops.at("profile"), 4e12);
+}
+
+// That limit is none for root. Whatever else the user runs counts, too.
+TEST_F(ExperimentVerbTest, WithFewThreadsItDoesWhatItCan) {
+  constexpr uid_t kNobody = 65534;
+  std::filesystem::permissions(directory_.path(), std::filesystem::perms::all);
+  const std::vector<std::string> command = {
+      "experiment",
+      directory_.Write("e.prototxt",
+                       "name: \"t\" net { name: \"replay\" replay { " + std::string(kLayers) +
+                           " } } sweep { system: \"time\" workers: [2, 3, 4, 5, 6, 7] "
+                           "plan_only: true }"),
+      "--out=" + directory_.Path("out"), "--threads=6"};
+  const auto run = [&] {
+    if (geteuid() == 0 && setuid(kNobody) != 0) _exit(9);
+    const rlimit few = {3, 3};
+    setrlimit(RLIMIT_NPROC, &few);
+    ExitCode code = ExitCode::kFailure;
+    try {
+      code = RunCommand(command, std::cerr);
+    } catch (const std::exception& error) {
+      std::cerr << error.what() << std::endl;
+    }
+    _exit(static_cast<int>(code));
+  };
+  EXPECT_EXIT(
+      run(), [](int status) { return WIFEXITED(status) && WEXITSTATUS(status) <= 1; }, "");
 }
 
 }  // namespace
