@@ -21,8 +21,9 @@
 namespace poseidon {
 namespace {
 
-// Several times what the slowest of the questions takes.
+// Several times what the slowest of the questions takes, and looking up a host.
 constexpr Duration kAnswerDeadline = Seconds(30);
+constexpr Duration kLookUpDeadline = std::chrono::milliseconds(50);
 
 constexpr const char* kThisMachine = "this machine";
 
@@ -74,6 +75,7 @@ class Doctor {
   // Once: fills in the two below.
   void Examine() {
     AskThisMachine();
+    if (!findings_.empty()) return;
     if (HostsGiven()) AskAll();
     if (hosts_.empty()) return;
     CheckMachines();
@@ -128,9 +130,19 @@ class Doctor {
     return HostsGiven() ? shell_.directory : std::filesystem::temp_directory_path().string();
   }
 
+  Duration AnswerDeadline() const {
+    return kAnswerDeadline + static_cast<int64_t>(hosts_.size()) * kLookUpDeadline;
+  }
+
   void AskThisMachine() {
     const HostAnswer answer =
-        AskHere(FactsScript(QuestionsFor(0, ProgramDirectory())), kAnswerDeadline, &interruption_);
+        AskHere(FactsScript(QuestionsFor(0, ProgramDirectory())), AnswerDeadline(), &interruption_);
+    if (!answer.failure.empty()) {
+      findings_.push_back({FindingLevel::kError, "reach",
+                           std::string(kThisMachine) + " can't be asked: " + answer.failure,
+                           "see that /bin/sh runs here, and look again"});
+      return;
+    }
     here_ = ParseFacts(answer.text);
     if (HostsGiven()) return;
     hosts_.front().facts = here_;
@@ -145,7 +157,7 @@ class Doctor {
       questions.push_back({hosts_[i].name, FactsScript(QuestionsFor(i, shell_.programs))});
     }
     const std::vector<HostAnswer> answers =
-        AskHosts(shell_, questions, kAnswerDeadline, &interruption_);
+        AskHosts(shell_, questions, AnswerDeadline(), &interruption_);
     CheckedHosts reached;
     for (size_t i = 0; i < hosts_.size(); ++i) {
       if (!answers[i].failure.empty()) {

@@ -13,7 +13,10 @@ namespace {
 
 constexpr const char* kPrograms[] = {"poseidon_scheduler", "poseidon_server"};
 
-// Shell functions: a line of a fact; a file's fingerprint; the nearest directory that is there.
+// Shell functions: a line of a fact; a file's fingerprint; the nearest directory that is there; a
+// host's address and the device that leads there; whether whole packets reach the host that was
+// looked up last. A machine that has no address but those of its loopback device finds these only
+// where no family is asked for.
 constexpr const char* kFunctions = R"sh(
 PATH=$PATH:/usr/sbin:/sbin
 say() { printf '%s' "$1"; shift; for value; do printf '\t%s' "$value"; done; printf '\n'; }
@@ -30,6 +33,22 @@ try() {
   said=$("$programs/$1" --version 2>&1 >/dev/null) || say broken "$1" "$(printf %s "$said" | tail -n 1)"
 }
 can_read() { [ -r "$1" ] && { [ ! -d "$1" ] || [ -r "$1/data.mdb" ] || [ -r "$1/CURRENT" ]; }; }
+look_up() {
+  device=
+  address=$({ getent ahostsv4 "$1" || getent ahostsv6 "$1" || getent ahosts "$1"; } | sed -n '1s/ .*//p')
+  say resolved "$1" "$address"
+  [ -n "$address" ] &&
+    device=$(ip -o route get "$address" 2>/dev/null | sed -n 's/.* dev \([^ ]*\).*/\1/p') &&
+    say route "$1" "$device"
+}
+try_whole_packets() {
+  [ -n "$device" ] && command -v ping >/dev/null || return 0
+  case "$address" in *:*) headers=48 ;; *) headers=28 ;; esac  # of IP and ICMP
+  size=$(($(cat "/sys/class/net/$device/mtu") - headers))
+  ping -c 1 -W 1 -s 56 "$address" >/dev/null 2>&1 || return 0
+  ping -c 1 -W 1 -M do -s $size "$address" >/dev/null 2>&1 && whole=yes || whole=no
+  say whole_packets $whole
+}
 )sh";
 
 // What does not depend on the questions.
@@ -49,27 +68,15 @@ nvidia-smi --query-gpu=driver_version,name --format=csv,noheader 2>/dev/null |
   while IFS=, read -r driver name; do say gpu "${name# }" "$driver"; done
 )sh";
 
-// IPv4 first. A machine that has no address but those of its loopback device finds these only where
-// no family is asked for.
-std::string AddressScript(const std::string& address, bool whole_packets) {
-  std::string script = "name=" + ShellQuoted(address) + R"sh(
-device=; address=$({ getent ahostsv4 "$name" || getent ahostsv6 "$name" || getent ahosts "$name"; } | sed -n '1s/ .*//p')
-say resolved "$name" "$address"
-[ -n "$address" ] &&
-  device=$(ip -o route get "$address" 2>/dev/null | sed -n 's/.* dev \([^ ]*\).*/\1/p') &&
-  say route "$name" "$device"
-)sh";
-  if (!whole_packets) return script;
-  // What IP and ICMP put before the data.
-  return script + R"sh(if [ -n "$device" ] && command -v ping >/dev/null; then
-  case "$address" in *:*) headers=48 ;; *) headers=28 ;; esac
-  size=$(($(cat "/sys/class/net/$device/mtu") - headers))
-  if ping -c 1 -W 1 -s 56 "$address" >/dev/null 2>&1; then
-    ping -c 1 -W 1 -M do -s $size "$address" >/dev/null 2>&1 && whole=yes || whole=no
-    say whole_packets $whole
-  fi
-fi
-)sh";
+// A word for each address: a remote shell takes a script of at most 128 KiB, as a single argument.
+std::string AddressScript(const HostQuestions& questions) {
+  std::string script = "for name in";
+  for (const std::string& address : questions.addresses) script += " " + ShellQuoted(address);
+  script += "; do\n  look_up \"$name\"\n";
+  if (!questions.next.empty()) {
+    script += "  [ \"$name\" != " + ShellQuoted(questions.next) + " ] || try_whole_packets\n";
+  }
+  return script + "done\n";
 }
 
 std::vector<std::string> Fields(const std::string& line) {
@@ -178,9 +185,7 @@ std::string FactsScript(const HostQuestions& questions) {
     const std::string quoted = ShellQuoted(directory);
     script += "say room " + quoted + " $(room " + quoted + ")\n";
   }
-  for (const std::string& address : questions.addresses) {
-    script += AddressScript(address, address == questions.next);
-  }
+  if (!questions.addresses.empty()) script += AddressScript(questions);
   return script;
 }
 

@@ -73,6 +73,7 @@ TEST(HostFacts, ThisMachineAnswers) {
   HostQuestions questions;
   questions.programs = directory.path();
   questions.addresses = {"127.0.0.1", "no.such.host.invalid"};
+  questions.next = "127.0.0.1";
   questions.files = {directory.Path("it's a net"), directory.Path("none")};
   questions.data = {directory.Path("lmdb"), directory.Path("empty"), directory.Path("none")};
   questions.directories = {directory.Path("not/yet/there")};
@@ -96,6 +97,17 @@ TEST(HostFacts, ThisMachineAnswers) {
   EXPECT_TRUE(room.writable);
   EXPECT_GT(room.bytes, 1 << 20);
   EXPECT_TRUE(facts.has_working_directory);
+}
+
+// It is one argument of the remote shell, for which Linux has a bound of its own (MAX_ARG_STRLEN).
+TEST(HostFacts, OfThousandsOfHostsAreAskedFor) {
+  constexpr size_t kLongestArgument = 131072;
+  HostQuestions questions;
+  for (int i = 1000; i < 3000; ++i) {
+    questions.addresses.push_back("node" + std::to_string(i) + ".cluster.example.org");
+  }
+  questions.next = questions.addresses.front();
+  EXPECT_LT(LoginShellCommand(FactsScript(questions)).size(), kLongestArgument);
 }
 
 TEST(HostQuery, HostsAreAskedAtOnceAndTheirFailuresTold) {
