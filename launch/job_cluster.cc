@@ -54,20 +54,6 @@ std::vector<std::string> IdentityOf(bool is_daemon, uint64_t incarnation, uint64
   return identity;
 }
 
-// The daemons' config is not beside the user's files. Throws ConfigError for one that is not there.
-void ResolveStart(const JobConfig& config, Training& training) {
-  if (training.has_snapshot() && training.snapshot() != "latest") {
-    training.set_snapshot(ResolvePath(config, training.snapshot()));
-  }
-  for (std::string& entry : *training.mutable_weights()) {
-    std::string resolved;
-    for (const std::string& path : SplitAtCommas(entry)) {
-      resolved += (resolved.empty() ? "" : ",") + ResolvePath(config, path);
-    }
-    entry = resolved;
-  }
-}
-
 std::string TextOf(const Job& job) {
   std::string text;
   google::protobuf::TextFormat::PrintToString(job, &text);
@@ -127,6 +113,21 @@ void CheckThreads(const Job& job) {
 
 }  // namespace
 
+void ResolveFiles(JobConfig& config) {
+  Training& training = *config.job.mutable_training();
+  training.set_solver(SolverPath(config));
+  if (training.has_snapshot() && training.snapshot() != "latest") {
+    training.set_snapshot(ResolvePath(config, training.snapshot()));
+  }
+  for (std::string& entry : *training.mutable_weights()) {
+    std::string resolved;
+    for (const std::string& path : SplitAtCommas(entry)) {
+      resolved += (resolved.empty() ? "" : ",") + ResolvePath(config, path);
+    }
+    entry = resolved;
+  }
+}
+
 JobCluster::JobCluster(JobClusterOptions options) : options_(std::move(options)) {
   Prepare();
   const Cluster& cluster = options_.config.job.cluster();
@@ -141,8 +142,7 @@ void JobCluster::Prepare() {
   Job& job = options_.config.job;
   // A user's program has files of its own.
   if (options_.program.empty() && job.training().engine() == Training::TORCH) {
-    job.mutable_training()->set_solver(SolverPath(options_.config));
-    ResolveStart(options_.config, *job.mutable_training());
+    ResolveFiles(options_.config);
   }
   if (!options_.hosts) CheckThreads(job);
   if (!options_.scheduler_port_set) job.mutable_cluster()->set_scheduler_port(FindPortPair());

@@ -39,6 +39,11 @@ struct JobClusterOptions {
   std::string out;        // directory for job.prototxt, summary.json, logs/ and traces
 };
 
+// Makes the paths of a job of our own workers, its solver and what training starts from, ones by
+// which the daemons find them, whose config is not beside the user's files. Throws ConfigError for
+// one that is not there.
+void ResolveFiles(JobConfig& config);
+
 class JobCluster {
  public:
   // Writes OUT/job.prototxt, the config that all daemons read, and starts them. A job on hosts

@@ -15,6 +15,7 @@
 #include "core/files/directories.h"
 #include "core/files/log_lines.h"
 #include "core/process/program_directory.h"
+#include "launch/job_cluster.h"
 #include "launch/slurm_script.h"
 #include "proto/job_config.h"
 
@@ -47,10 +48,9 @@ SlurmJob JobFromFlags() {
     throw ConfigError("--limit_notice is " + std::to_string(FLAGS_limit_notice) +
                       "; it must be between 0 and " + std::to_string(kMostNotice));
   }
-  Training& training = *config.job.mutable_training();
-  if (training.engine() == Training::TORCH) {
-    training.set_solver(SolverPath(config));
-    const caffe::SolverParameter solver = LoadSolver(training.solver()).parameter;
+  if (config.job.training().engine() == Training::TORCH) {
+    ResolveFiles(config);
+    const caffe::SolverParameter solver = LoadSolver(config.job.training().solver()).parameter;
     slurm.snapshot_prefix = solver.snapshot_prefix();
     slurm.snapshot_at_end = !solver.snapshot_prefix().empty() && solver.snapshot_after_train();
   }

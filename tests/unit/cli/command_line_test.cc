@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
 #include <sstream>
 
 #include "cli/help.h"
@@ -175,6 +176,27 @@ TEST_F(CommandLine, PlanRefusesWhatItCannotPlan) {
     EXPECT_THAT(with("--input=" + input), HasSubstr("must be channels, height and width")) << input;
   }
   EXPECT_THAT(with("--input=1x28x28"), StartsWith("can't read x: No such file or directory"));
+}
+
+// The daemons' config is not beside the files that the user's names.
+TEST_F(CommandLine, ABatchJobFindsWhatItsTrainingStartsFrom) {
+  const TemporaryDirectory directory;
+  const std::string weights = directory.Write("models/mine.caffemodel", "");
+  const auto launch = [&](const std::string& start) {
+    return Words{"launch", "slurm", "--nosubmit", "--out=" + directory.Path("out"),
+                 "--config=" + directory.Write("models/job.prototxt",
+                                               "cluster { workers: 2 servers: 1 } training { "
+                                               "solver: \"configs/models/lenet/solver.prototxt\" " +
+                                                   start + " }")};
+  };
+  Run(launch("weights: \"mine.caffemodel\""));
+  std::stringstream script;
+  script << std::ifstream(directory.Path("out/job.sbatch")).rdbuf();
+  EXPECT_THAT(script.str(), HasSubstr("weights: \"" + weights + "\""));
+  EXPECT_THAT(Refusal(launch("weights: \"none.caffemodel\"")),
+              HasSubstr("there is no file none.caffemodel in the working directory"));
+  EXPECT_THAT(Refusal(launch("snapshot: \"none.solverstate\"")),
+              HasSubstr("there is no file none.solverstate in the working directory"));
 }
 
 TEST(Wrap, BreaksBetweenWords) {
