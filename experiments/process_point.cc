@@ -204,7 +204,8 @@ void Prepare(const ProcessOptions& options, const Job& job) {
 }
 
 PointResult Execute(const ExperimentPoint& point, const ProcessOptions& options, const Job& job,
-                    const Iterations& iterations, StartDaemon start) {
+                    const Iterations& iterations, StartDaemon start,
+                    std::vector<std::string> hosts = {}) {
   ProcessClusterOptions cluster;
   cluster.job = job;
   // Those of the job are the workers' own affair.
@@ -214,6 +215,7 @@ PointResult Execute(const ExperimentPoint& point, const ProcessOptions& options,
     }
   }
   cluster.start = std::move(start);
+  cluster.hosts = std::move(hosts);
   cluster.deadline = options.deadline;
   cluster.interruption = options.interruption;
   RunProcesses(cluster);
@@ -303,6 +305,9 @@ PointResult RunPoint(const ExperimentPoint& real, const ProcessOptions& options,
   RemoteShell shell = MakeRemoteShell(remote.shell, remote.programs);
   shell.directory = remote.directory;
   const int machines = MachinesOf(job);
+  std::vector<std::string> names;
+  for (int machine = 0; machine < machines; ++machine) names.push_back(remote.hosts[machine].name);
+  names.push_back(remote.hosts[0].name);
   const auto start = [&](int machine, const DaemonCommand& command) {
     const bool scheduler = machine == machines;
     const Host& host = remote.hosts[scheduler ? 0 : machine];
@@ -322,7 +327,7 @@ PointResult RunPoint(const ExperimentPoint& real, const ProcessOptions& options,
     }
     return StartRemotely(shell, started);
   };
-  return Execute(point, options, job, iterations, start);
+  return Execute(point, options, job, iterations, start, names);
 }
 
 }  // namespace poseidon

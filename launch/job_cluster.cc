@@ -36,11 +36,6 @@ constexpr size_t kFirstServer = 1;               // of the nodes: the scheduler 
 constexpr const char* kEvents = ".events.json";  // EventFileName's ending
 constexpr const char* kTrace = ".trace.json";
 
-// How many remote shells a host may be reached by that are not there yet: sshd refuses some of
-// more than ten (MaxStartups). And how long one may take.
-constexpr int kMostConnecting = 8;
-constexpr Duration kConnectingTime = Seconds(15);
-
 // How a node's process is told its number, and that of the dead one whose place it takes: a daemon
 // by flags, a program of the user's by variables of its environment.
 std::vector<std::string> IdentityOf(bool is_daemon, uint64_t incarnation, uint64_t replaces) {
@@ -229,10 +224,18 @@ JobCluster::Node JobCluster::ProgramNode(int rank) const {
 }
 
 void JobCluster::Add(Node node) {
-  if (node.host) AwaitRoom(*node.host);
+  if (node.host) AwaitRoom(ShellsTo(*node.host));
   const std::vector<std::string> identity = IdentityOf(node.is_daemon, node.incarnation, 0);
   children_.push_back(Start(node, LogOf(node.name), identity));
   nodes_.push_back(std::move(node));
+}
+
+std::vector<ChildProcess*> JobCluster::ShellsTo(const Host& host) {
+  std::vector<ChildProcess*> shells;
+  for (size_t i = 0; i < children_.size(); ++i) {
+    if (nodes_[i].host && nodes_[i].host->name == host.name) shells.push_back(&children_[i]);
+  }
+  return shells;
 }
 
 std::string JobCluster::LogOf(const std::string& name) const {
@@ -286,19 +289,6 @@ bool JobCluster::Recovers() const {
 std::string JobCluster::ResultOf(const Node& node) const {
   const bool traced = options_.config.job.training().trace();
   return node.name + (traced ? kTrace : kEvents);
-}
-
-void JobCluster::AwaitRoom(const Host& host) {
-  const Time deadline = SteadyNow() + kConnectingTime;
-  while (SteadyNow() < deadline) {
-    int on_their_way = 0;
-    for (size_t i = 0; i < children_.size(); ++i) {
-      if (!nodes_[i].host || nodes_[i].host->name != host.name) continue;
-      on_their_way += children_[i].Poll() || HasStartedRemotely(children_[i]) ? 0 : 1;
-    }
-    if (on_their_way < kMostConnecting) return;
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  }
 }
 
 ChildProcess JobCluster::Restart(size_t index, int restarts) {

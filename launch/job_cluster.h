@@ -83,8 +83,7 @@ class JobCluster {
   ChildProcess StartThere(const Node& node, const std::string& log,
                           std::vector<std::string> command) const;
   bool Recovers() const;
-  // Waits while as many of a host's remote shells are on their way as it may take at once.
-  void AwaitRoom(const Host& host);
+  std::vector<ChildProcess*> ShellsTo(const Host& host);
   // Another process in the place of a daemon that has died.
   ChildProcess Restart(size_t index, int restarts);
   // Then a job that goes on without one or another of them waits for one.

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <utility>
 
 #include "core/files/log_lines.h"
 #include "launch/daemon_watch.h"
+#include "launch/remote_shell.h"
 
 namespace poseidon {
 namespace {
@@ -23,14 +25,41 @@ DaemonCommand CommandFor(const std::string& role, int rank) {
       role + "-" + std::to_string(rank), "poseidon_" + role, {"--rank=" + std::to_string(rank)}};
 }
 
+// Starts daemons one after another.
+class Starter {
+ public:
+  explicit Starter(const ProcessClusterOptions& options) : options_(options) {}
+
+  void Start(int machine, const DaemonCommand& command) {
+    if (!options_.hosts.empty()) AwaitRoom(ShellsTo(machine));
+    daemons_.push_back(options_.start(machine, command));
+    machines_.push_back(static_cast<size_t>(machine));
+  }
+  std::vector<ChildProcess> Take() { return std::move(daemons_); }
+
+ private:
+  // A host may be several machines.
+  std::vector<ChildProcess*> ShellsTo(int machine) {
+    const std::string& host = options_.hosts.at(static_cast<size_t>(machine));
+    std::vector<ChildProcess*> shells;
+    for (size_t i = 0; i < daemons_.size(); ++i) {
+      if (options_.hosts.at(machines_[i]) == host) shells.push_back(&daemons_[i]);
+    }
+    return shells;
+  }
+
+  const ProcessClusterOptions& options_;
+  std::vector<ChildProcess> daemons_;
+  std::vector<size_t> machines_;  // of the daemons
+};
+
 std::vector<ChildProcess> StartAll(const ProcessClusterOptions& options) {
   const Cluster& cluster = options.job.cluster();
   const int first_server = cluster.network().colocated() ? 0 : cluster.workers();
-  std::vector<ChildProcess> daemons;
-  daemons.push_back(
-      options.start(MachinesOf(options.job), {"scheduler", "poseidon_scheduler", {}}));
+  Starter starter(options);
+  starter.Start(MachinesOf(options.job), {"scheduler", "poseidon_scheduler", {}});
   for (int rank = 0; rank < cluster.servers(); ++rank) {
-    daemons.push_back(options.start(first_server + rank, CommandFor("server", rank)));
+    starter.Start(first_server + rank, CommandFor("server", rank));
   }
   for (int rank = 0; rank < cluster.workers(); ++rank) {
     DaemonCommand command = CommandFor("worker", rank);
@@ -38,9 +67,9 @@ std::vector<ChildProcess> StartAll(const ProcessClusterOptions& options) {
     if (factor != options.compute_factors.end()) {
       command.flags.push_back("--compute_factor=" + Text(factor->second));
     }
-    daemons.push_back(options.start(rank, command));
+    starter.Start(rank, command);
   }
-  return daemons;
+  return starter.Take();
 }
 
 std::string Quote(ChildProcess& daemon) {

@@ -33,6 +33,8 @@ struct ProcessClusterOptions {
   // By worker: its computing takes so many times as long. Others' takes as long as the job says.
   std::map<int, double> compute_factors;
   StartDaemon start;
+  // By machine, the scheduler's last: to which `start` opens a remote shell. Empty: to none.
+  std::vector<std::string> hosts;
   Duration deadline = Seconds(600);
   Interruption* interruption = nullptr;  // may be null
 };

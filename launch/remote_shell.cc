@@ -8,8 +8,10 @@
 #include <fstream>
 #include <iterator>
 #include <sstream>
+#include <thread>
 
 #include "core/files/log_lines.h"
+#include "core/steady_now.h"
 #include "core/text/utf8.h"
 
 namespace poseidon {
@@ -20,6 +22,9 @@ constexpr int kConnectionFailed = 255;
 // The shell's code of a program that a signal has ended is this and the signal's number.
 constexpr int kSignalBase = 128;
 constexpr int kHighestSignal = 64;
+
+// How long a connection may take.
+constexpr Duration kConnectingTime = Seconds(15);
 
 // The line by which a log tells that the program has been started.
 constexpr std::string_view kStarted = "poseidon: started in ";
@@ -151,5 +156,15 @@ ChildProcess StartRemotely(const RemoteShell& shell, const RemoteCommand& comman
 }
 
 bool HasStartedRemotely(const ChildProcess& process) { return LogSaysStarted(process.log()); }
+
+void AwaitRoom(const std::vector<ChildProcess*>& shells) {
+  const auto on_its_way = [](ChildProcess* shell) {
+    return !shell->Poll() && !HasStartedRemotely(*shell);
+  };
+  const Time deadline = SteadyNow() + kConnectingTime;
+  while (std::ranges::count_if(shells, on_its_way) >= kMostConnecting && SteadyNow() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+}
 
 }  // namespace poseidon

@@ -59,6 +59,14 @@ ChildProcess StartRemotely(const RemoteShell& shell, const RemoteCommand& comman
 // Whether the program has been started there; it may have ended since.
 bool HasStartedRemotely(const ChildProcess& process);
 
+// How many remote shells to one host may be on their way at once: sshd refuses some of more than
+// ten (MaxStartups).
+inline constexpr int kMostConnecting = 8;
+
+// Before another StartRemotely to a host: waits until fewer of `shells`, those that were started to
+// it, are on their way; for 15 s at most.
+void AwaitRoom(const std::vector<ChildProcess*>& shells);
+
 // As one word of a POSIX shell, whatever is in it.
 std::string ShellQuoted(std::string_view text);
 

@@ -4,7 +4,10 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <sstream>
+
 #include "core/files/regular_file.h"
+#include "launch/process_cluster.h"
 #include "tests/unit/temporary_directory.h"
 
 namespace poseidon {
@@ -40,6 +43,35 @@ TEST_F(RemoteShellTest, AProgramThatFailsHasNotLostItsConnection) {
   const ExitStatus end = EndOf("exit 255");
   EXPECT_EQ(end.signal, 0) << end.ToString();
   EXPECT_EQ(end.code, static_cast<int>(ExitCode::kFailure)) << end.ToString();
+}
+
+// Such as sshd with its MaxStartups.
+TEST(ProcessClusterTest, OnlySomeRemoteShellsToAHostAreOnTheirWay) {
+  const TemporaryDirectory directory;
+  RemoteShell shell;
+  shell.command = {"/bin/sh", "-c",
+                   "cd " + directory.path() +
+                       " && touch on.$$ && ls on.* | wc -l >> counts; sleep 0.2; rm on.$$; "
+                       "eval \"$1\""};
+  shell.directory = directory.path();
+  ProcessClusterOptions options;
+  options.job.mutable_cluster()->set_workers(12);
+  options.job.mutable_cluster()->set_servers(1);
+  options.hosts.assign(static_cast<size_t>(MachinesOf(options.job)) + 1, "node0");
+  options.start = [&](int, const DaemonCommand& daemon) {
+    RemoteCommand command;
+    command.name = daemon.name;
+    command.host = "node0";
+    command.command = {"/bin/true"};
+    command.is_daemon = false;
+    command.log = directory.Path(daemon.name + ".log");
+    return StartRemotely(shell, command);
+  };
+  RunProcesses(options);
+  std::istringstream counts(ReadRegularFile(directory.Path("counts"), ExitCode::kFailure));
+  int connections = 0;
+  for (int count = 0; counts >> count; ++connections) EXPECT_LE(count, kMostConnecting);
+  EXPECT_EQ(connections, 14);
 }
 
 // csh takes no newline and no ! in quotes, and fish reads a backslash before one.
