@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
@@ -129,13 +130,28 @@ void TakeAccount(const JobFiles& job, Explanation& why) {
   }
 }
 
+// The name of the log of its last process: those that took a dead one's place are numbered.
+std::string LastLogOf(const JobFiles& job, const NodeId& node) {
+  const std::string file = EventFileName(node);
+  std::string last = file.substr(0, file.find('.'));
+  const std::string numbered = last + ".restart-";
+  int restarts = 0;
+  for (const auto& [name, lines] : job.logs) {
+    if (!name.starts_with(numbered)) continue;
+    const int number = std::atoi(name.c_str() + numbered.size());
+    if (number <= restarts) continue;
+    restarts = number;
+    last = name;
+  }
+  return last;
+}
+
 // The last lines of its log, where the job's own account has not been found.
 void QuoteLog(const JobFiles& job, const NodeId& node, Explanation& why) {
-  const std::string file = EventFileName(node);
-  const auto log = job.logs.find(file.substr(0, file.find('.')));
+  const auto log = job.logs.find(LastLogOf(job, node));
   if (log == job.logs.end() || log->second.empty()) return;
-  why.evidence.push_back("The log of " + node.ToString() +
-                         " ends with: " + log->second.substr(0, log->second.size() - 1));
+  why.evidence.push_back("The log of " + node.ToString() + ", logs/" + log->first +
+                         ".log, ends with: " + log->second.substr(0, log->second.size() - 1));
 }
 
 }  // namespace

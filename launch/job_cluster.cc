@@ -35,6 +35,7 @@ constexpr const char* kScheduler = "scheduler";
 constexpr size_t kFirstServer = 1;               // of the nodes: the scheduler is before it
 constexpr const char* kEvents = ".events.json";  // EventFileName's ending
 constexpr const char* kTrace = ".trace.json";
+constexpr const char* kRestart = ".restart-";  // in the log's name of who takes a place
 
 // How a node's process is told its number, and that of the dead one whose place it takes: a daemon
 // by flags, a program of the user's by variables of its environment.
@@ -81,16 +82,27 @@ int FindPortPair() {
   throw Error(ExitCode::kFailure, "found no free port for the scheduler");
 }
 
-// Those of the job before, which may have had more nodes, would be taken for this one's.
-void RemoveEventsAndTraces(const std::string& directory) {
+void RemoveFiles(const std::string& directory, bool (*is_one)(const std::string& name)) {
   std::vector<std::filesystem::path> files;
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator(directory)) {
-    const std::string path = entry.path().string();
-    const bool is_one = path.ends_with(kEvents) || path.ends_with(kTrace);
-    if (is_one && entry.is_regular_file(ignored)) files.push_back(entry.path());
+    if (!is_one(entry.path().filename().string())) continue;
+    if (entry.is_regular_file(ignored)) files.push_back(entry.path());
   }
   for (const auto& path : files) std::filesystem::remove(path);
+}
+
+// What the job before, which may have had more nodes or restarts, has left would be taken for this
+// one's.
+void RemoveEarlier(const std::string& out) {
+  std::filesystem::remove(out + "/summary.json");
+  std::filesystem::remove(out + "/" + kJournalFile);
+  RemoveFiles(out, [](const std::string& name) {
+    return name.ends_with(kEvents) || name.ends_with(kTrace);
+  });
+  RemoveFiles(out + "/logs", [](const std::string& name) {
+    return name.find(kRestart) != std::string::npos && name.ends_with(".log");
+  });
 }
 
 // Looks before anything is started: each process for itself would find enough, as long as the
@@ -158,9 +170,7 @@ void JobCluster::Prepare() {
   // Daemons of two runs that have the same port, and the same file, must not take each other for
   // theirs.
   job.set_run(std::random_device{}());
-  std::filesystem::remove(options_.out + "/summary.json");
-  std::filesystem::remove(options_.out + "/" + kJournalFile);
-  RemoveEventsAndTraces(options_.out);
+  RemoveEarlier(options_.out);
   if (options_.hosts) MakeKeyIfOpen(job, options_.out);
   WriteFileAtomically(options_.out + "/job.prototxt", TextOf(job));
   if (options_.hosts) text_for_hosts_ = TextOf(WithKeyInside(job));
@@ -296,7 +306,7 @@ ChildProcess JobCluster::Restart(size_t index, int restarts) {
   // The scheduler, which has no number, is known by its journal.
   const uint64_t another = node.incarnation != 0 ? DrawRandom() : 0;
   // The log of the one that died is of use to who asks why.
-  ChildProcess process = Start(node, LogOf(node.name + ".restart-" + std::to_string(restarts)),
+  ChildProcess process = Start(node, LogOf(node.name + kRestart + std::to_string(restarts)),
                                IdentityOf(node.is_daemon, another, node.incarnation));
   node.incarnation = another;
   return process;

@@ -97,7 +97,7 @@ class TimelineTest(cluster.ClusterTest):
             with open(self.path(f"out/logs/{name}.log"), encoding="utf-8") as log:
                 self.assertRegex(log.read(), f"there is no trace of {name}: can't rename .*")
 
-    def test_traces_of_an_earlier_job_are_removed(self):
+    def test_what_an_earlier_job_has_left_is_removed(self):
         for workers in (3, 1):
             self.run_job(
                 cluster.replay_config(
@@ -107,6 +107,8 @@ class TimelineTest(cluster.ClusterTest):
             traces = glob.glob("*.trace.json", root_dir=self.path("out"))
             names = [f"worker-{rank}.trace.json" for rank in range(workers)]
             self.assertEqual(sorted(traces), ["server-0.trace.json", *names])
+            self.assertNotIn("worker-0.restart-1.log", os.listdir(self.path("out/logs")))
+            self.write("out/logs/worker-0.restart-1.log", "of a process that was started again")
 
     def assert_most(self, holds):
         self.assertGreaterEqual(statistics.mean(holds), 0.8, holds)

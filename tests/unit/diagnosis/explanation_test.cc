@@ -216,13 +216,28 @@ TEST(Explanation, WithoutAnyAccountTheSchedulerSLogIsQuoted) {
   JobFiles job;
   job.logs["scheduler"] = "starting\ncannot listen on port 9700: Address already in use\n";
   const Explanation why = Explain(job);
-  EXPECT_THAT(why.evidence,
-              ElementsAre("The log of the scheduler ends with: starting\ncannot listen on port "
-                          "9700: Address already in use"));
+  EXPECT_THAT(why.evidence, ElementsAre("The log of the scheduler, logs/scheduler.log, ends with: "
+                                        "starting\ncannot listen on port "
+                                        "9700: Address already in use"));
   EXPECT_TRUE(nlohmann::json::parse(ExplanationJson(why)).at("exit_code").is_null());
   job.monitor = "http://127.0.0.1:9780/";
   EXPECT_THAT(Explain(job).evidence, Contains(HasSubstr("It may run still: its monitor is to be "
                                                         "found at http://127.0.0.1:9780/")));
+}
+
+// Each process that takes a dead one's place has a log of its own.
+TEST(Explanation, OfAProcessThatCameAgainAndAgainTheLastLogIsQuoted) {
+  JobFiles job = JobThatEndedWith(
+      "worker 1 was lost 4 times in a row without an iteration done in between "
+      "(recovery.give_up_after): it was killed by signal 6 (SIGABRT)");
+  for (const char* log : {"worker-1", "worker-1.restart-2", "worker-1.restart-10", "worker-10"}) {
+    job.logs[log] = std::string("words of ") + log + "\n";
+  }
+  ExpectCause(job, Cause::kCrashed);
+  EXPECT_THAT(Explain(job).evidence,
+              ElementsAre("Its process was killed by signal 6 (SIGABRT).",
+                          "The log of worker 1, logs/worker-1.restart-10.log, ends with: words of "
+                          "worker-1.restart-10"));
 }
 
 TEST(Explanation, WhatEndedWellNeedsNone) {
