@@ -19,7 +19,6 @@
 #include "core/files/regular_file.h"
 #include "core/process/program_directory.h"
 #include "core/process/resource_limits.h"
-#include "core/steady_now.h"
 #include "core/text/split.h"
 #include "core/text/utf8.h"
 #include "launch/given_up.h"

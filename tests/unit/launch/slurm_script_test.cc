@@ -198,6 +198,17 @@ TEST_F(SlurmScriptTest, TheSchedulerEndsWithTheTasks) {
   EXPECT_EQ(EndingOf("kill -ILL $$").code, 128 + SIGILL);
 }
 
+TEST_F(SlurmScriptTest, ASchedulerIsStartedAgainAsLongAsThereAreTasks) {
+  recovery_ = Recovery::REPLACE;
+  const std::string runs = directory_.Path("runs");
+  const std::string done = directory_.Path("done");
+  WriteProgram("srun", "until [ -e " + done + " ]; do sleep 0.01; done");
+  EXPECT_EQ(EndingOf("echo >> " + runs + "; [ $(wc -l < " + runs +
+                     ") -eq 3 ] || kill -KILL $$; touch " + done)
+                .code,
+            0);
+}
+
 // It may have been killed between the job's end and the words about it.
 TEST_F(SlurmScriptTest, ASchedulerIsStartedAgainThoughNoTaskIsLeft) {
   recovery_ = Recovery::REPLACE;
