@@ -1,6 +1,9 @@
 #include "simulation/background_replan.h"
 
+#include <glog/logging.h>
+
 #include <chrono>
+#include <exception>
 #include <utility>
 
 #include "core/error.h"
@@ -14,6 +17,26 @@ bool IsThere(const std::future<Replanned>& future) {
   return future.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
 }
 
+Replanned Search(const Job& job, const wire::PlanAndModel& current,
+                 const wire::LayerTimes& measured, const std::stop_token& given_up) {
+  RunInBackground();
+  return Replan(
+      job, current, measured,
+      [&](const Plan& plan, const Job& tried, const ModelSpec& model, TrialLength length) {
+        if (given_up.stop_requested()) {
+          throw Error(ExitCode::kInterrupted, "nobody waits for the plan");
+        }
+        return TryPlan(plan, tried, model, length);
+      },
+      given_up);
+}
+
+// A better plan is welcome, and training needs none.
+void TellOfFailure(const std::exception& error) {
+  LOG(WARNING) << "training keeps its plan, as the search for a better one has failed: "
+               << error.what();
+}
+
 }  // namespace
 
 BackgroundReplan::~BackgroundReplan() {
@@ -25,23 +48,22 @@ void BackgroundReplan::Start(const Job& job, const wire::PlanAndModel& current,
                              const wire::LayerTimes& measured) {
   GiveUp();
   given_up_ = std::stop_source();
-  replanned_ = std::async(std::launch::async, [=, given_up = given_up_.get_token()] {
-    RunInBackground();
-    return Replan(
-        job, current, measured,
-        [&](const Plan& plan, const Job& tried, const ModelSpec& model, TrialLength length) {
-          if (given_up.stop_requested()) {
-            throw Error(ExitCode::kInterrupted, "nobody waits for the plan");
-          }
-          return TryPlan(plan, tried, model, length);
-        },
-        given_up);
-  });
+  try {
+    replanned_ =
+        std::async(std::launch::async, Search, job, current, measured, given_up_.get_token());
+  } catch (const std::exception& error) {  // as where there may be no more threads
+    TellOfFailure(error);
+  }
 }
 
 std::optional<Replanned> BackgroundReplan::Take() {
   if (!replanned_.valid() || !IsThere(replanned_)) return std::nullopt;
-  return std::exchange(replanned_, {}).get();
+  try {
+    return std::exchange(replanned_, {}).get();
+  } catch (const std::exception& error) {
+    TellOfFailure(error);
+    return std::nullopt;
+  }
 }
 
 void BackgroundReplan::GiveUp() {

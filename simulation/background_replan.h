@@ -1,6 +1,7 @@
 // BackgroundReplan: replanning with trials (planner/replan.h, simulation/plan_trial.h) in a thread
 // of its own. It takes seconds of a core, in which whoever has asked for it goes on with what
-// comes; who trains on the same machine comes before it.
+// comes; who trains on the same machine comes before it. A search that fails, as for lack of memory
+// or threads, makes no plan, and the log has a warning that says why.
 //
 //   BackgroundReplan replan;
 //   replan.Start(job, current, measured);
@@ -33,7 +34,7 @@ class BackgroundReplan {
   // As Replan takes them. Gives up what is under way, without waiting for its end.
   void Start(const Job& job, const wire::PlanAndModel& current, const wire::LayerTimes& measured);
 
-  // What has come of it, once; nullopt if nothing is there yet. Throws what Replan has thrown.
+  // What has come of it, once; nullopt if nothing is there yet, or it has failed.
   std::optional<Replanned> Take();
 
  private:
