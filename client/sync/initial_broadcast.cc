@@ -25,7 +25,7 @@ InitialBroadcast::InitialBroadcast(std::shared_ptr<SyncContext> context, int buc
 
 void InitialBroadcast::Publish(Outbox& outbox) {
   for (const Part& part : parts_) {
-    for (const int chunk : chunks_) SendToChildren(part, chunk, outbox);
+    for (const int chunk : chunks_) SendToChildren(part, chunk, OwnBody(part, chunk), outbox);
   }
   outstanding_ = 0;
 }
@@ -48,7 +48,8 @@ FrameStatus InitialBroadcast::Receive(const Envelope& envelope, Outbox& outbox) 
                                   plan().chunks(c).size() * part->floats),
              envelope.body.bytes());
   }
-  SendToChildren(*part, c, outbox);
+  // What has come, as the program may be changing what is in memory (OwnBody).
+  SendToChildren(*part, c, envelope.body, outbox);
   return --outstanding_ == 0 ? FrameStatus::kComplete : FrameStatus::kAccepted;
 }
 
@@ -85,15 +86,22 @@ std::vector<NodeId> InitialBroadcast::missing() const {
   return {nodes.begin(), nodes.end()};
 }
 
-void InitialBroadcast::SendToChildren(const Part& part, int chunk, Outbox& outbox) const {
+Payload InitialBroadcast::OwnBody(const Part& part, int chunk) const {
   const Chunk& planned = plan().chunks(chunk);
+  Payload body =
+      context_->ViewOf(part.memory, planned.offset() * part.floats, planned.size() * part.floats);
+  // Without a copy: memory changes when all workers have taken part in the first iteration, so
+  // after all have had what it starts with. But under MeanGradient the program makes the update of
+  // the iteration before as soon as the bucket is fresh here, and every worker makes it for itself.
+  const bool may_change = context_->rule.type == "MeanGradient" && context_->start() > 0;
+  return may_change && !body.phantom() ? Payload::FromString(body.ToString()) : body;
+}
+
+void InitialBroadcast::SendToChildren(const Part& part, int chunk, const Payload& body,
+                                      Outbox& outbox) const {
   for (const int child : Children(chunk)) {
-    // Without a copy: memory changes when all workers have taken part in the first iteration, so
-    // after all have had what it starts with.
-    outbox.Send(context_->MakeFrame(part.kind, context_->Worker(child), planned.lane(), bucket_,
-                                    chunk, context_->start(),
-                                    context_->ViewOf(part.memory, planned.offset() * part.floats,
-                                                     planned.size() * part.floats)));
+    outbox.Send(context_->MakeFrame(part.kind, context_->Worker(child), plan().chunks(chunk).lane(),
+                                    bucket_, chunk, context_->start(), body));
   }
 }
 

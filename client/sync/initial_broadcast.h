@@ -45,7 +45,9 @@ class InitialBroadcast {
     std::vector<bool> arrived;  // by index in the bucket's plan
   };
 
-  void SendToChildren(const Part& part, int chunk, Outbox& outbox) const;
+  // What this worker has of a chunk in its memory, as it is now.
+  Payload OwnBody(const Part& part, int chunk) const;
+  void SendToChildren(const Part& part, int chunk, const Payload& body, Outbox& outbox) const;
   // Whom this worker has the chunk from, and to whom it sends it.
   int Parent(int worker, int chunk) const;
   std::vector<int> Children(int chunk) const;
