@@ -46,6 +46,12 @@ void AssignUntrained(std::span<const float> floats, NetValues& values) {
 
 }  // namespace
 
+bool TrainerOptions::TestIsDue(int64_t iteration) const {
+  if (test_interval <= 0 || iteration % test_interval != 0) return false;
+  // What a training begins with that goes on from a snapshot is no initialization.
+  return iteration > 0 || test_initialization;
+}
+
 Trainer::Trainer(WorkerNet& net, WorkerSession& session, const ModelSpec& model,
                  const TrainerOptions& options)
     : net_(net),
@@ -251,8 +257,7 @@ void Trainer::RunIteration() {
     WaitForAllLayers();
     WriteSnapshot();
   }
-  if (session_.leads() && options_.test_interval > 0 && iteration % options_.test_interval == 0 &&
-      (!first || options_.test_initialization)) {
+  if (session_.leads() && options_.TestIsDue(iteration)) {
     WaitForAllLayers();
     Test();
   }

@@ -31,6 +31,9 @@ struct TrainerOptions {
   SnapshotOptions snapshots;          // worker 0's
   std::vector<std::string> weights;   // .caffemodel files to start from
   std::optional<FoundSnapshot> from;  // instead: goes on from there
+
+  // Whether worker 0 tests before `iteration`.
+  bool TestIsDue(int64_t iteration) const;
 };
 
 class Trainer {
