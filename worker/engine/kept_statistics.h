@@ -1,6 +1,7 @@
 // KeptStatistics: what a net has beside the model and training changes, the statistics of its
-// BatchNorm layers, as it was before each of the last two iterations. A worker that goes back after
-// a loss goes back by at most one iteration (client/sync/kept_state.h), with its statistics.
+// BatchNorm layers, as it was before each of the last three iterations. A worker that goes back
+// after a loss goes back with its statistics: to t, where it may have sent its gradient of t + 1
+// (client/sync/kept_state.h) and be about to begin t + 2.
 //
 // Where they are a device's, Keep and GoBack put copies in the stream of the net's passes and wait
 // for nothing; Copy and Set return when all that is in the stream is done.
@@ -37,7 +38,7 @@ class KeptStatistics {
 
   // They are those before this iteration; if they have been kept of it already they stay so.
   void Keep(int64_t iteration);
-  // They are those before this iteration again: one of the two that were kept last, or the next,
+  // They are those before this iteration again: one of the three that were kept last, or the next,
   // which has not begun.
   void GoBack(int64_t iteration);
 
@@ -57,7 +58,7 @@ class KeptStatistics {
   std::vector<std::span<float>> statistics_;
   ComputeDevice* device_;
   size_t floats_ = 0;
-  std::array<Kept, 2> kept_;
+  std::array<Kept, 3> kept_;
   DeviceMemory moved_;  // what Copy and Set move
 };
 

@@ -70,6 +70,16 @@ TEST_P(KeptStatisticsTest, GoBackToEitherOfTheLastTwo) {
   EXPECT_EQ(Now(), before_4);
 }
 
+// All go back to the iteration before the one that another worker still lacks values of.
+TEST_P(KeptStatisticsTest, GoBackFromTheBeginOfTheNextIterationButOne) {
+  for (int64_t iteration = 0; iteration < 3; ++iteration) Train(iteration);
+  const std::vector<float> before_3 = Now();
+  for (const int64_t iteration : {3, 4}) Train(iteration);
+  kept_.Keep(5);
+  kept_.GoBack(3);
+  EXPECT_EQ(Now(), before_3);
+}
+
 TEST_P(KeptStatisticsTest, WhatHasNotBegunIsAsItIs) {
   Train(0);
   const std::vector<float> before_1 = Now();
