@@ -37,7 +37,6 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "client/bucket_progress.h"
@@ -118,8 +117,10 @@ class WorkerProtocol {
   void EndIteration(wire::Progress progress, Outbox& outbox);
   // Whether the job ends training before iteration(), because somebody has asked for it.
   bool stops() const { return stops_; }
-  // Whether somebody has asked for a snapshot since the last call; of worker 0.
-  bool TakeSnapshotRequest() { return std::exchange(snapshot_wanted_, false); }
+  // Whether somebody has asked for a snapshot, also before the job went back; of worker 0.
+  bool snapshot_is_wanted() const { return snapshot_wanted_; }
+  // It is written, or can't be.
+  void AnswerSnapshotRequest() { snapshot_wanted_ = false; }
   // Takes from the present plan's buffers what the next plan's will need; nobody may be using them.
   void LeavePlan(Outbox& outbox);
 

@@ -176,8 +176,10 @@ class WorkerSession {
   // Whether somebody has asked for the training's end, and it is before iteration(): all workers
   // are there, and go on as after the last iteration.
   bool stops() const { return protocol_.stops(); }
-  // Whether somebody has asked for a snapshot since the last call; of worker 0.
-  bool TakeSnapshotRequest() { return protocol_.TakeSnapshotRequest(); }
+  // Whether somebody has asked for a snapshot, and AnswerSnapshotRequest is still to be called: one
+  // is written, or can't be. Of worker 0.
+  bool snapshot_is_wanted() const { return protocol_.snapshot_is_wanted(); }
+  void AnswerSnapshotRequest() { protocol_.AnswerSnapshotRequest(); }
   // After it spans from values(), gradient() and optimizer_state() no longer hold.
   void ChangePlan();
   // After Rewound: waits until the lost nodes' places are taken and training goes on, from

@@ -154,6 +154,8 @@ void Trainer::GoBack() {
   net_.Abandon();
   session_.GoBack();
   net_.statistics().GoBack(session_.iteration());
+  snapshot_.GoBack(session_.iteration());
+  tested_.GoBack(session_.iteration());
   TakePlan();
   LOG(INFO) << "goes on from iteration " << session_.iteration();
 }
@@ -374,14 +376,15 @@ void Trainer::Backward(const PassOfIteration& pass) {
 }
 
 bool Trainer::SnapshotIsWanted() {
-  if (!session_.TakeSnapshotRequest()) return false;
+  if (!session_.snapshot_is_wanted()) return false;
   if (snapshots_.CanWrite()) return true;
+  session_.AnswerSnapshotRequest();
   Tell("no snapshot is written: there is no snapshot_prefix");
   return false;
 }
 
 void Trainer::WriteSnapshot() {
-  if (snapshot_ == session_.iteration()) return;
+  if (snapshot_.is(session_.iteration())) return session_.AnswerSnapshotRequest();
   const Time begin = SteadyNow();
   net_.Synchronize();
   net_.SyncToHost();
@@ -391,7 +394,8 @@ void Trainer::WriteSnapshot() {
   const std::string path =
       snapshots_.Write(net_.engine(), model_, session_.iteration(), std::move(optimizer_state));
   session_.Note(Activity::kComputing);
-  snapshot_ = session_.iteration();
+  snapshot_.Set(session_.iteration());
+  session_.AnswerSnapshotRequest();  // not before: the job may have gone back meanwhile
   Tell("wrote the snapshot of iteration " + std::to_string(session_.iteration()) + ", " + path);
   testing_ += SteadyNow() - begin;
   TracePhase("snapshot", begin);
@@ -407,8 +411,8 @@ void Trainer::WaitForAllLayers() {
 }
 
 void Trainer::Test() {
-  if (tested_ == session_.iteration()) return;
-  tested_ = session_.iteration();
+  if (tested_.is(session_.iteration())) return;
+  tested_.Set(session_.iteration());
   const Time begin = SteadyNow();
   session_.Note(Activity::kTesting);
   last_test_ = net_.Test();

@@ -13,6 +13,7 @@
 #include "client/pace/layer_timer.h"
 #include "client/worker_session.h"
 #include "proto/wire.pb.h"
+#include "worker/done_iteration.h"
 #include "worker/pass_schedule.h"
 #include "worker/snapshots.h"
 #include "worker/worker_net.h"
@@ -104,8 +105,8 @@ class Trainer {
   int64_t counted_passes_;   // images_ is of the passes before
   int64_t images_ = 0;
   std::optional<LayerTimer> timer_;  // until the layers' times are known
-  std::optional<int64_t> snapshot_;  // the iteration of the one written last
-  std::optional<int64_t> tested_;    // with the parameters of this iteration
+  DoneIteration snapshot_;           // written
+  DoneIteration tested_;
   Time begin_{};
   std::deque<float> recent_losses_;
   TestResult last_test_;

@@ -37,6 +37,7 @@ constexpr std::chrono::milliseconds kMoment{300};
 struct Life {
   Death death;
   bool holds = false;
+  std::shared_future<void> dies_after{};  // if valid
   std::atomic<int> deaths = 0;
   std::atomic<bool> begun = false;
   std::atomic<bool> holding = false;
@@ -57,6 +58,9 @@ void Hold(Life& life, int64_t pass, int step) {
 [[noreturn]] void Die(Life& life) {
   if (life.holds) {
     EXPECT_EQ(life.held.get_future().wait_for(kPatience), std::future_status::ready);
+  }
+  if (life.dies_after.valid()) {
+    EXPECT_EQ(life.dies_after.wait_for(kPatience), std::future_status::ready);
   }
   throw Dies();
 }
@@ -159,6 +163,39 @@ void ExpectNothingChanged(uint64_t begin, uint64_t end) {
 
 TEST(DeviceRecoveryTest, ALossChangesNothing) { ExpectNothingChanged(0, 12); }
 TEST(DeviceRecoveryTest, SlowALossChangesNothing) { ExpectNothingChanged(12, 400); }
+
+// Worker 1 dies when worker 0 has tested with the parameters of an iteration that worker 2 has not
+// made all updates for, so that the job goes back behind it.
+TEST(DeviceRecoveryTest, WhoLeadsTestsAgainAfterGoingBack) {
+  constexpr int64_t kTested = 3;
+  TestCase test;
+  test.cluster = MixedTraining(kTested + 1, {});
+  Job& job = test.cluster.job;
+  job.mutable_cluster()->set_workers(3);
+  job.mutable_communication()->set_policy(Communication::ALL_RING);
+  job.mutable_recovery()->set_mode(Recovery::REPLACE);
+  test.cluster.work.model.mutable_update_rule()->set_deferred(true);
+  test.trainer.deferred.clip_gradients = 0.5;
+  test.staged = false;
+  test.trainer.max_iter = test.cluster.work.iterations;
+  test.trainer.test_interval = kTested;
+  test.trainer.test_initialization = false;
+  std::promise<void> tested;
+  Life life{
+      .death = {.rank = 1, .pass = kTested}, .holds = true, .dies_after = tested.get_future()};
+  std::atomic<int> tests = 0;
+  RunOverSockets(job, nullptr, [&](WorkerSessionOptions options) {
+    if (options.wanted_rank != 0) return TrainWithLives(test, options, life);
+    options.goes_back = true;
+    return TrainWorker(test, options, [&](int, ArithmeticEngine& engine) {
+      engine.at_test = [&] {
+        if (++tests == 1) tested.set_value();
+      };
+    });
+  });
+  EXPECT_EQ(life.deaths, 1);
+  EXPECT_EQ(tests, 3) << "twice with the parameters of iteration 3, and at the end";
+}
 
 }  // namespace
 }  // namespace poseidon

@@ -90,7 +90,10 @@ class ArithmeticEngine : public Engine {
   std::string FirstNotFinite() const override {
     return pass_ == diverges_at ? "\"fc\", in its result" : "";
   }
-  TestResult Test() override { return {}; }
+  TestResult Test() override {
+    if (at_test) at_test();
+    return {};
+  }
   void ReadTestLayers(const std::string& caffemodel) override {
     if (at_test_layers) at_test_layers(caffemodel);
   }
@@ -108,6 +111,8 @@ class ArithmeticEngine : public Engine {
   std::function<void(const std::string& caffemodel)> at_test_layers;
   // Called by who computes a step, before it; may throw.
   std::function<void(int64_t pass, int step, bool backward)> at_step;
+  // Called for each test phase.
+  std::function<void()> at_test;
   // Called when it is to give memory back.
   std::function<void()> at_release;
   int64_t fails_at = -1;

@@ -261,6 +261,19 @@ TEST_F(WorkerProtocolTest, CollectsWithoutLeavingThePlan) {
   EXPECT_EQ(protocol_.phase(), Phase::kTraining);
 }
 
+TEST_F(WorkerProtocolTest, ASnapshotStaysWantedUntilItIsWritten) {
+  recovers_ = true;
+  StartTraining();
+  EXPECT_FALSE(protocol_.snapshot_is_wanted());
+  Receive(Message(MessageKind::kWriteSnapshot));
+  EXPECT_TRUE(protocol_.snapshot_is_wanted());
+  Receive(Message(MessageKind::kHold));
+  GivePlan(TwoLayers(1, 0, true));
+  EXPECT_TRUE(protocol_.snapshot_is_wanted());
+  protocol_.AnswerSnapshotRequest();
+  EXPECT_FALSE(protocol_.snapshot_is_wanted());
+}
+
 // A node is lost before anybody has what training starts with, which only worker 0 has.
 class FirstValuesTest : public WorkerProtocolTest, public testing::WithParamInterface<bool> {
  protected:

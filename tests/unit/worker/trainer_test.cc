@@ -32,5 +32,18 @@ TEST(TrainerTest, TestsAtEachIntervalAsCaffeDoes) {
   EXPECT_THAT(Tested(options, 500), ElementsAre(500, 505)) << "goes on from a snapshot";
 }
 
+TEST(DoneIterationTest, IsDoneAgainWhereTrainingGoesBackBehindIt) {
+  DoneIteration done;
+  EXPECT_FALSE(done.is(0));
+  done.Set(7);
+  EXPECT_TRUE(done.is(7));
+  EXPECT_FALSE(done.is(8));
+  done.GoBack(7);  // its parameters are what they were
+  EXPECT_TRUE(done.is(7));
+  done.GoBack(6);
+  EXPECT_FALSE(done.is(7));
+  EXPECT_FALSE(done.is(6));
+}
+
 }  // namespace
 }  // namespace poseidon
