@@ -52,8 +52,7 @@ void CheckSizes(const ModelSpec& own, const ModelSpec& planned) {
   }
   throw ConfigError(
       "this worker's model has layers of other sizes than the one that the job trains; every "
-      "worker "
-      "must read the same net and solver files");
+      "worker must read the same net and solver files");
 }
 
 }  // namespace
@@ -331,6 +330,10 @@ std::vector<float> WorkerSession::CollectOptimizerState() {
 void WorkerSession::Begin() {
   Do([&](Outbox& outbox) { protocol_.Begin(outbox); });
   AwaitEndOf(Phase::kStarting, patience_.Join(), "all nodes to get ready");
+  BeginIterations();
+}
+
+void WorkerSession::BeginIterations() {
   events_->SetNames(LayerNames(protocol_.model()), BucketNames(plan()));
   Note(Activity::kComputing);
   shown_iteration_ = iteration();
@@ -350,8 +353,7 @@ void WorkerSession::GoBack() {
     AwaitEndOf(Phase::kStarting, patience, "all nodes to get ready");
   }
   going_back_ = rewound_ = false;
-  shown_iteration_ = iteration();
-  iteration_begin_ = SteadyNow();
+  BeginIterations();
 }
 
 void WorkerSession::SendStatistics(std::span<const float> statistics) {

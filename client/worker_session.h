@@ -243,6 +243,8 @@ class WorkerSession {
   void Handle(const Envelope& envelope, bool knows = false);
   // What the job's end, or this worker's, is to the program.
   [[noreturn]] void ThrowEnd(const Envelope& envelope);
+  // Training begins under the present plan.
+  void BeginIterations();
   // Asks the program whether it wants to leave.
   void TryLeave();
   // Handles what has come, without waiting.

@@ -11,8 +11,13 @@
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
+#include "core/files/regular_file.h"
 #include "tests/simulation/net_training.h"
+#include "tests/unit/temporary_directory.h"
+#include "transport/events/event_file.h"
 
 namespace poseidon {
 namespace {
@@ -195,6 +200,34 @@ TEST(DeviceRecoveryTest, WhoLeadsTestsAgainAfterGoingBack) {
   });
   EXPECT_EQ(life.deaths, 1);
   EXPECT_EQ(tests, 3) << "twice with the parameters of iteration 3, and at the end";
+}
+
+// Worker 1 dies when the others wait for it to begin, before they know of any layer that they wait
+// for.
+TEST(DeviceRecoveryTest, EventsHaveTheNamesOfThePlanThatTrainingBeginsWith) {
+  const TemporaryDirectory directory;
+  TestCase test;
+  test.cluster = MixedTraining(2, {});
+  Job& job = test.cluster.job;
+  job.mutable_cluster()->set_workers(2);
+  job.mutable_training()->set_trace(true);
+  job.mutable_recovery()->set_mode(Recovery::REPLACE);
+  test.staged = false;
+  test.trainer.max_iter = test.cluster.work.iterations;
+  RunOverSockets(job, nullptr, [&](WorkerSessionOptions options) {
+    options.goes_back = true;
+    options.trace_directory = directory.path();
+    if (options.wanted_rank == 1) {
+      options.incarnation = 1000;
+      WorkerSession(options).Declare(DeclaredModel(test));
+      options.replaces = std::exchange(options.incarnation, 2000);
+    }
+    return TrainWorker(test, options, nullptr);
+  });
+  const std::string path = directory.Path(EventFileName({Role::kWorker, 0}));
+  const EventFile events = ParseEventFile(ReadRegularFile(path, ExitCode::kDataError), path);
+  EXPECT_EQ(events.layers, (std::vector<std::string>{"conv", "scale", "fc"}));
+  EXPECT_FALSE(events.buckets.empty());
 }
 
 }  // namespace
