@@ -273,7 +273,7 @@ void WorkerSession::AwaitEndOf(Phase phase, Duration timeout, const std::string&
 
 void WorkerSession::WaitUntil(const std::function<bool()>& done, const std::string& waiting_for) {
   // Whoever goes back is given up by the scheduler before that.
-  const Time deadline = rewound_ ? SteadyNow() + patience_.Recovery() : FreshDeadline();
+  const Time deadline = rewound_ ? SteadyNow() + patience_.Recovery() : FreshDeadline(iteration());
   if (done()) return;
   NoteWait(kAnyLayer);
   while (!done()) {
@@ -285,11 +285,10 @@ void WorkerSession::WaitUntil(const std::function<bool()>& done, const std::stri
   Note(Activity::kComputing);
 }
 
-Time WorkerSession::FreshDeadline() const {
+Time WorkerSession::FreshDeadline(int64_t of) const {
   // With staleness the last exchange takes as long as the slowest worker has left to compute; the
   // servers notice who hangs.
-  const bool awaits_the_slowest =
-      plan().staleness() != 0 && iteration() == protocol_.model().iterations();
+  const bool awaits_the_slowest = plan().staleness() != 0 && of == protocol_.model().iterations();
   return awaits_the_slowest ? Time::max() : SteadyNow() + patience_.Stall();
 }
 
@@ -393,7 +392,7 @@ void WorkerSession::WaitFresh(int layer, int64_t of) {
   const Time begin = SteadyNow();
   NoteWait(layer);
   HandleWhile(
-      [&] { return !protocol_.IsFresh(layer, of); }, FreshDeadline(),
+      [&] { return !protocol_.IsFresh(layer, of); }, FreshDeadline(of),
       "the values of layer " + exchange_->LayerName(layer) + ", iteration " + std::to_string(of));
   const Time end = SteadyNow();
   exchange_times_.AddExposed(end - begin);

@@ -257,8 +257,8 @@ class WorkerSession {
   // Handles what comes until done() says so: asks first, after whatever has come, after a Wake, and
   // ten times a second.
   void WaitUntil(const std::function<bool()>& done, const std::string& waiting_for);
-  // When a wait for new values that begins now must end.
-  Time FreshDeadline() const;
+  // When a wait for the values of iteration `of` that begins now must end.
+  Time FreshDeadline(int64_t of) const;
   // Has the protocol do something, and sends what it wants sent.
   template <typename Call>
   void Do(const Call& call);

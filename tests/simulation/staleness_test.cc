@@ -3,6 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <thread>
+
+#include "tests/simulation/socket_training.h"
 #include "tests/simulation/training_case.h"
 
 namespace poseidon {
@@ -91,6 +95,38 @@ TEST(StalenessTest, HidesDelays) {
   const double bsp = finish(0);
   EXPECT_LT(finish(2), 0.95 * bsp);
   EXPECT_LT(finish(-1), 0.95 * bsp);
+}
+
+// Over sockets, as a program there gives up a wait by itself, after three stall deadlines.
+TEST(StalenessTest, TheFastestAwaitsTheSlowestHoweverManyIterationsThatHasLeft) {
+  SimulatedClusterOptions options = LinearTraining(/*seed=*/1, /*staleness=*/-1);
+  options.job.mutable_communication()->set_stall_deadline_seconds(1);
+  options.work.model.set_iterations(options.work.iterations);
+  const auto train = [](WorkerSession& session, const TrainingWork& work) {
+    const int layers = work.model.layers_size();
+    while (session.iteration() < work.iterations) {
+      for (int layer = 0; layer < layers; ++layer) session.WaitFresh(layer);
+      if (session.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(450));
+      for (int layer = layers - 1; layer >= 0; --layer) {
+        work.arithmetic.gradient(session.rank(), session.iteration(), layer, session.values(layer),
+                                 session.gradient(layer));
+        session.GradientReady(layer);
+      }
+      // Some programs wait for the next values before they end an iteration.
+      for (int layer = 0; layer < layers; ++layer) {
+        session.WaitFresh(layer, session.iteration() + 1);
+      }
+      session.EndIteration({});
+    }
+    Parameters parameters;
+    for (int layer = 0; layer < layers; ++layer) {
+      const std::span<float> values = session.values(layer);
+      parameters.emplace_back(values.begin(), values.end());
+    }
+    return parameters;
+  };
+  EXPECT_EQ(options.job.cluster().workers(), 2);
+  TrainOverSockets(options, nullptr, train);
 }
 
 }  // namespace
