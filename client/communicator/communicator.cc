@@ -106,10 +106,13 @@ class Communicator::Implementation {
                        [&](const std::string& other) { return ParseEndpoint(other).host == host; });
   }
 
+  // When a call of the program's that begins now must end.
+  Time DeadlineFromNow() const { return SteadyNow() + options_.deadline; }
+
   // Carries `call` out on `floats`.
-  void Run(CollectiveCall call, std::span<float> floats) {
+  void Run(CollectiveCall call, std::span<float> floats, Time deadline) {
     if (failure_) ThrowAs(failure_->exit_code(), failure_->what());
-    deadline_ = SteadyNow() + options_.deadline;
+    deadline_ = deadline;
     call.number = call_.number + 1;
     call.floats = floats;
     Lease lease = Lease::Make();
@@ -128,12 +131,12 @@ class Communicator::Implementation {
   }
 
   // A call of these terms that has nothing to move: returns when all ranks have made it.
-  void RunWithoutFloats(const CallTerms& terms) {
+  void RunWithoutFloats(const CallTerms& terms, Time deadline) {
     float nothing = 0;
     CollectiveCall call =
         AllReduceCall(1, {.scheme = CollectiveScheme::kHalvingDoubling}, rank(), workers(), false);
     call.terms = terms;
-    Run(std::move(call), {&nothing, 1});
+    Run(std::move(call), {&nothing, 1}, deadline);
   }
 
  private:
@@ -254,9 +257,9 @@ void Communicator::AllReduce(std::span<float> floats, const CollectiveOptions& o
                                       workers(), implementation_->on_one_machine());
   if (floats.empty()) {
     // The others must hear of it all the same, or an empty span by mistake would go unseen.
-    implementation_->RunWithoutFloats(call.terms);
+    implementation_->RunWithoutFloats(call.terms, implementation_->DeadlineFromNow());
   } else {
-    implementation_->Run(std::move(call), floats);
+    implementation_->Run(std::move(call), floats, implementation_->DeadlineFromNow());
   }
 }
 
@@ -279,13 +282,16 @@ void Communicator::AllGather(std::span<float> all, const std::vector<int64_t>& c
                       " floats together, not the " + std::to_string(all.size()) + " given");
   }
   CollectiveCall call = AllGatherCall(blocks, options, rank());
+  const Time deadline = implementation_->DeadlineFromNow();
   if (all.empty()) {
-    implementation_->RunWithoutFloats(call.terms);
+    implementation_->RunWithoutFloats(call.terms, deadline);
   } else {
-    implementation_->Run(std::move(call), all);
+    implementation_->Run(std::move(call), all, deadline);
     // Nobody waits for a rank that has nothing to give. If it were slow, the frames of all later
     // calls would gather in its memory.
-    if (std::ranges::find(counts, 0) != counts.end()) Barrier();
+    if (std::ranges::find(counts, 0) != counts.end()) {
+      implementation_->RunWithoutFloats({.collective = Collective::kBarrier}, deadline);
+    }
   }
 }
 
@@ -299,7 +305,8 @@ void Communicator::AllGather(std::span<float> all, const CollectiveOptions& opti
 }
 
 void Communicator::Barrier() {
-  implementation_->RunWithoutFloats({.collective = Collective::kBarrier});
+  implementation_->RunWithoutFloats({.collective = Collective::kBarrier},
+                                    implementation_->DeadlineFromNow());
 }
 
 }  // namespace poseidon

@@ -199,6 +199,38 @@ TEST(LostRanksTest, OneThatIsStartedAgainBetweenCallsIsNamed) {
                     HasSubstr("barrier (call 2 of")));
 }
 
+// Rank 2 gives nothing to the others, who wait for it when they have each other's blocks.
+TEST(LostRanksTest, OneWithoutABlockIsAwaitedWithinTheDeadlineOfTheCall) {
+  constexpr Duration kThisDeadline = std::chrono::seconds(3);
+  const std::vector<std::string> endpoints = FreeEndpoints(3);
+  const auto meet = [&](int rank) {
+    CommunicatorOptions options = Options(endpoints, rank);
+    options.deadline = kThisDeadline;
+    return Communicator(options);
+  };
+  const auto gather = [](Communicator& all) {
+    std::vector<float> floats(2);
+    all.AllGather(floats, {1, 1, 0});
+  };
+  RankProcess late([&] {
+    Communicator all = meet(1);
+    all.Barrier();
+    Sleep(kThisDeadline - std::chrono::milliseconds(500));
+    gather(all);
+  });
+  RankProcess missing([&] {
+    Communicator all = meet(2);
+    all.Barrier();
+    while (true) pause();
+  });
+  Communicator all = meet(0);
+  all.Barrier();
+  const Time begin = SteadyNow();
+  EXPECT_THAT(MessageOf<DeadlineExceeded>([&] { gather(all); }), HasSubstr("rank 2"));
+  EXPECT_LT(SteadyNow() - begin, kThisDeadline + std::chrono::seconds(2))
+      << "as communicator.h says";
+}
+
 // Its lanes answer for it.
 TEST(LostRanksTest, OneThatDoesSomethingElseForLongIsNotLost) {
   const std::vector<std::string> endpoints = FreeEndpoints(2);
