@@ -299,11 +299,11 @@ void DeviceNet::CheckLosses() {
     if (replica.device->cuda_device()) continue;
     const auto check = std::make_shared<std::packaged_task<float()>>(
         [engine = replica.engine, rank = session_.rank(), iteration = session_.iteration(),
-         &plan = session_.plan(), &rule = session_.model().update_rule()] {
+         // The check may be under way when the session takes the next plan to go back with.
+         advice = DivergenceAdvice(session_.plan(), session_.model().update_rule())] {
           const float loss = engine->loss();
           if (!std::isfinite(loss)) {
-            ThrowLossNotFinite(rank, iteration, loss, engine->FirstNotFinite(),
-                               DivergenceAdvice(plan, rule));
+            ThrowLossNotFinite(rank, iteration, loss, engine->FirstNotFinite(), advice);
           }
           return loss;
         });
