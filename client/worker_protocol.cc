@@ -334,6 +334,8 @@ void WorkerProtocol::FetchOptimizerState(const PlanTransition& transition, Outbo
 
 void WorkerProtocol::OnOptimizerState(const Envelope& envelope, Outbox& outbox) {
   if (collected_ != nullptr) return collected_->Receive(envelope);
+  // A hold ends a collection, of which a lane may have passed on a part just before it heard.
+  if (!transition_.awaits(context_)) return;
   transition_.Receive(envelope);
   TryPause(outbox);
 }

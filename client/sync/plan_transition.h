@@ -48,7 +48,11 @@ class PlanTransition {
   void SaveFrom(std::shared_ptr<const SyncContext> from, int64_t iteration);
   // Worker 0: the buckets whose servers keep something that has to be fetched; empty for others.
   std::vector<int> BucketsToFetch() const;
-  // A kOptimizerState frame that a lane has passed on.
+  // Whether some of what this plan's servers keep is still to come.
+  bool awaits(const std::shared_ptr<SyncContext>& from) const {
+    return from_ == from && !complete();
+  }
+  // A kOptimizerState frame that a lane has passed on; of the plan that it awaits.
   void Receive(const Envelope& envelope);
   // Whether it has all that the context's plan leaves, and LoadInto has not taken it.
   bool has(const std::shared_ptr<SyncContext>& from) const { return from_ == from && complete(); }

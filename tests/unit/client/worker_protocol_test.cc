@@ -261,6 +261,19 @@ TEST_F(WorkerProtocolTest, CollectsWithoutLeavingThePlan) {
   EXPECT_EQ(protocol_.phase(), Phase::kTraining);
 }
 
+// A data lane may pass a frame on just before it hears of the hold that the program has heard of.
+TEST_F(WorkerProtocolTest, WhatWasCollectedIsOfNoUseAfterAHold) {
+  recovers_ = true;
+  StartTraining(false);
+  for (int bucket = 0; bucket < 2; ++bucket) Receive(Fresh(bucket, 0));
+  protocol_.BeginCollecting(outbox_);
+  Receive(Message(MessageKind::kHold));
+  ASSERT_EQ(protocol_.phase(), Phase::kHeld);
+  Receive(StateOf(0, 1));
+  EXPECT_EQ(protocol_.phase(), Phase::kHeld);
+  EXPECT_FALSE(protocol_.collecting());
+}
+
 TEST_F(WorkerProtocolTest, ASnapshotStaysWantedUntilItIsWritten) {
   recovers_ = true;
   StartTraining();
