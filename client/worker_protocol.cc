@@ -165,7 +165,7 @@ void WorkerProtocol::TakeStart(const std::shared_ptr<SyncContext>& before) {
     if (holds && context_->kept != nullptr) context_->kept->AllArrived(plan().start_iteration());
     return;
   }
-  transition_ = {};
+  transition_.GoBack(plan().start_iteration());
   // Before the job's first iteration only worker 0 has something, which is in its memory already.
   if (context_->publishes_start() && !plan().holders().empty()) {
     context_->kept->GoBack(plan().start_iteration());
@@ -175,17 +175,14 @@ void WorkerProtocol::TakeStart(const std::shared_ptr<SyncContext>& before) {
 }
 
 void WorkerProtocol::TakeStartAfterHold(const std::shared_ptr<SyncContext>& before) {
-  if (!context_->publishes_start()) {
-    transition_ = {};
-    return;
-  }
+  if (!context_->publishes_start()) return transition_.GoBack(plan().start_iteration());
   // Where nobody has begun, what the program has filled in is all there is.
   const bool begun = !plan().holders().empty();
   // Nobody uses the memory of the plan before any more: neither a lane nor the program.
   if (begun) before->kept->GoBack(plan().start_iteration());
   // A worker that had paused there has all, and what the servers' codecs had not sent, too.
   if (iteration_ != plan().start_iteration() || !transition_.has(before)) {
-    transition_ = {};
+    transition_.GoBack(plan().start_iteration());
     transition_.SaveFrom(before, plan().start_iteration());
   }
   transition_.LoadInto(context_);
@@ -275,9 +272,9 @@ void WorkerProtocol::AddResidual(int layer, int64_t iteration) {
   if (!transition_.HasResidual(layer)) return;
   const std::span<float> dense = GradientBuffersOf(*context_, layer, iteration).dense;
   const PackedGradient packed = PackedGradientOf(*context_, layer);
-  if (packed.bytes.empty()) return transition_.AddResidual(layer, dense);
+  if (packed.bytes.empty()) return transition_.AddResidual(layer, iteration, dense);
   Decode(packed.codec, packed.bytes, dense);  // whose memory nobody uses
-  transition_.AddResidual(layer, dense);
+  transition_.AddResidual(layer, iteration, dense);
   Encode(packed.codec, dense, {}, packed.bytes);
 }
 
@@ -302,6 +299,9 @@ void WorkerProtocol::EndIteration(wire::Progress progress, Outbox& outbox) {
     if (done_.size() > kMostRemembered) done_.pop_front();
   }
   ++iteration_;
+  // Whoever is slowest may lack values of the iteration that is done here, and with it all go back
+  // to the one before.
+  transition_.Forget(iteration_ - 2);
   restored_ = {};
   // After the last iteration nobody pauses.
   if (iteration_ != progress.total_iterations()) EnterIteration();

@@ -21,6 +21,10 @@ void Copy(std::span<const float> from, std::span<float> to) {
   std::copy(from.begin(), from.end(), to.begin());
 }
 
+void AddFloats(std::span<float> sum, std::span<const float> addend) {
+  AddInto(sum, std::as_bytes(addend));
+}
+
 // Worker 0's optimizer state goes to all, but each has the mean gradient; and where worker 0 may be
 // lost on the way, all take their own along.
 bool MovesOptimizerState(const SyncContext& context) {
@@ -133,11 +137,24 @@ void PlanTransition::LoadInto(std::shared_ptr<const SyncContext> to) {
 }
 
 void PlanTransition::LoadResidual() {
-  for (int layer = 0; layer + 1 < static_cast<int>(begins_.size()); ++layer) {
-    const LayerPlace& place = to_->memory->place(layer);
-    const std::span<float> residual = to_->memory->bucket(place.bucket).residual;
-    if (!residual.empty()) AddResidual(layer, residual.subspan(place.offset, place.size));
+  for (const int layer : with_residual_) {
+    Owe(layer, std::span(residual_).subspan(begins_[layer], begins_[layer + 1] - begins_[layer]));
   }
+  residual_ = {};
+  with_residual_.clear();
+  std::erase_if(owed_, [this](const auto& owed) {
+    const LayerPlace& place = to_->memory->place(owed.first);
+    const std::span<float> residual = to_->memory->bucket(place.bucket).residual;
+    if (residual.empty()) return false;
+    AddFloats(residual.subspan(place.offset, place.size), owed.second);
+    return true;
+  });
+}
+
+void PlanTransition::Owe(int layer, std::span<const float> unsent) {
+  std::vector<float>& owed = owed_[layer];
+  owed.resize(unsent.size());
+  AddFloats(owed, unsent);
 }
 
 void PlanTransition::LoadOptimizerState() {
@@ -161,11 +178,26 @@ void PlanTransition::Release() {
   to_.reset();
 }
 
-void PlanTransition::AddResidual(int layer, std::span<float> gradient) {
-  if (gradient.empty() || with_residual_.erase(layer) == 0) return;
-  float* const owed = residual_.data() + begins_[layer];
-  for (size_t i = 0; i < gradient.size(); ++i) gradient[i] += std::exchange(owed[i], 0.0F);
-  if (with_residual_.empty()) residual_ = {};
+void PlanTransition::AddResidual(int layer, int64_t iteration, std::span<float> gradient) {
+  if (gradient.empty() || !HasResidual(layer)) return;
+  std::vector<float> owed = std::move(owed_.extract(layer).mapped());
+  AddFloats(gradient, owed);
+  added_[layer] = {iteration, std::move(owed)};
+}
+
+void PlanTransition::GoBack(int64_t iteration) {
+  Release();
+  from_.reset();
+  outstanding_ = 0;
+  residual_ = {};
+  with_residual_.clear();
+  for (const auto& [layer, added] : std::exchange(added_, {})) {
+    if (added.iteration >= iteration) Owe(layer, added.floats);
+  }
+}
+
+void PlanTransition::Forget(int64_t iteration) {
+  std::erase_if(added_, [&](const auto& added) { return added.second.iteration < iteration; });
 }
 
 }  // namespace poseidon

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -74,19 +75,32 @@ class PlanTransition {
   // The plan has begun: optimizer_state() has been used.
   void Release();
 
-  // Adds what is still not sent of a layer to the layer's first dense gradient in the new plan.
-  // Without effect where there is nothing or the gradient is not dense; it is kept then.
-  void AddResidual(int layer, std::span<float> gradient);
+  // Adds what is still not sent of a layer to the layer's gradient of `iteration`, the first dense
+  // one in the new plan. Without effect where there is nothing or the gradient is not dense; it is
+  // kept then.
+  void AddResidual(int layer, int64_t iteration, std::span<float> gradient);
   // Whether that would have an effect.
-  bool HasResidual(int layer) const { return with_residual_.contains(layer); }
+  bool HasResidual(int layer) const { return owed_.contains(layer); }
+  // The job goes back to `iteration`: drops what SaveFrom has taken, and what was added to
+  // gradients that are computed again is to be added to those.
+  void GoBack(int64_t iteration);
+  // The job goes back to no iteration before this one any more.
+  void Forget(int64_t iteration);
 
  private:
+  struct Added {
+    int64_t iteration = 0;  // of the gradient
+    std::vector<float> floats;
+  };
+
   void CountParameters(const ModelSpec& model);
   // Puts optimizer_state_ into to_'s memory where the workers keep it.
   void LoadOptimizerState();
   void SaveResidual();
-  // What is owed of buckets with error feedback becomes their residual.
+  // What the plan left has not sent is owed; of buckets with error feedback it becomes their
+  // residual.
   void LoadResidual();
+  void Owe(int layer, std::span<const float> unsent);
   void SaveOptimizerState(int64_t iteration);
   // Room for what the layers of a bucket of the plan left have not sent.
   void ReserveResidual(const BucketPlan& bucket);
@@ -101,8 +115,13 @@ class PlanTransition {
   int64_t outstanding_ = 0;                  // frames
   // In the order of the model's parameters, whatever the plan.
   std::shared_ptr<std::vector<float>> optimizer_state_;
-  std::vector<float> residual_;  // empty if there is none
-  std::set<int> with_residual_;  // layers whose residual has not been added to a gradient
+  std::vector<float> residual_;  // of the plan left, between SaveFrom and LoadInto; or empty
+  std::set<int> with_residual_;  // its layers
+  // By layer: what plans left have not sent.
+  std::map<int, std::vector<float>> owed_;
+  // By layer: what was owed, and has been added to the gradient of an iteration that the job may go
+  // back to.
+  std::map<int, Added> added_;
 };
 
 }  // namespace poseidon

@@ -6,8 +6,10 @@
 #include <random>
 #include <vector>
 
+#include "client/sync/gradient_buffers.h"
 #include "client/sync/kept_state.h"
 #include "client/sync/syncer.h"
+#include "tests/unit/client/worker_protocol_fixture.h"
 
 namespace poseidon {
 namespace {
@@ -148,6 +150,117 @@ TEST_F(KeptResidualTest, GoesBackBeforeDeferredUpdates) {
     EXPECT_EQ(Copy(memory().values), values);
     EXPECT_EQ(kept().OldestVersion(), 1);
   }
+}
+
+// A worker whose codec has something left when the job goes over to a plan without a codec.
+class OwedResidualTest : public WorkerProtocolTest {
+ protected:
+  static constexpr int64_t kStart = 1;  // of that plan
+  static constexpr float kOwed = 0.5F;
+
+  OwedResidualTest() : WorkerProtocolTest(1) { recovers_ = true; }
+
+  static wire::PlanAndModel PlanOf(int number, int64_t start, Scheme scheme, WireCodec codec) {
+    wire::PlanAndModel plan = TwoLayers(number, start, true);
+    for (LayerSpec& layer : *plan.mutable_model()->mutable_layers()) {
+      InnerProductSpec& product = *layer.mutable_inner_product();
+      product.set_outputs(1);
+      product.set_inputs(layer.blobs(0).shape(0));
+      product.set_rows(1);
+    }
+    for (BucketPlan& bucket : *plan.mutable_plan()->mutable_buckets()) {
+      bucket.set_scheme(scheme);
+      bucket.set_codec(codec);
+    }
+    return plan;
+  }
+
+  // All that the plan starts with is here.
+  void Begin(int number, int64_t start) {
+    protocol_.Begin(outbox_);
+    Envelope begin = Message(MessageKind::kStart);
+    begin.step = static_cast<uint32_t>(number);
+    Receive(begin);
+    protocol_.context().kept->AllArrived(start);
+    ASSERT_EQ(protocol_.phase(), Phase::kTraining);
+  }
+
+  void GoOverTo(Scheme scheme) {
+    Join();
+    protocol_.Declare(ModelSpec(), {}, outbox_);
+    GivePlan(PlanOf(0, 0, PS, INT8));
+    Begin(0, 0);
+    Receive(Message(MessageKind::kPauseRequest));
+    Receive(Message(MessageKind::kPauseAt, kStart));
+    Iterate();
+    EndIteration();
+    for (int bucket = 0; bucket < 2; ++bucket) {
+      Receive(Fresh(bucket, kStart));
+      std::ranges::fill(protocol_.context().memory->bucket(bucket).residual, kOwed);
+    }
+    protocol_.LeavePlan(outbox_);
+    GivePlan(PlanOf(1, kStart, scheme, FP32));
+    Begin(1, kStart);
+  }
+
+  // After a hold of the plan before.
+  void GoBackTo(int64_t start, int number, Scheme scheme, bool same_memory) {
+    Receive(Message(MessageKind::kHold, number - 1));
+    wire::PlanAndModel plan = PlanOf(number, start, scheme, FP32);
+    for (const int place : {0, 1}) plan.mutable_plan()->add_holders(place);
+    GivePlan(plan, same_memory ? protocol_.context().memory : nullptr);
+    Begin(number, start);
+  }
+
+  // The least and the greatest float that the layer sends of a gradient of ones.
+  std::pair<float, float> SentOfOnes(int layer) {
+    const int64_t iteration = protocol_.iteration();
+    const std::span<float> gradient =
+        GradientBuffersOf(protocol_.context(), layer, iteration).dense;
+    std::ranges::fill(gradient, 1.0F);
+    protocol_.GradientReady(layer, iteration, Time(), outbox_);
+    const auto [least, greatest] = std::ranges::minmax(gradient);
+    return {least, greatest};
+  }
+};
+
+constexpr std::pair<float, float> kAlone(1.0F, 1.0F);
+constexpr std::pair<float, float> kWithWhatWasOwed(1.5F, 1.5F);
+
+TEST_F(OwedResidualTest, WaitsForADenseGradientThroughAnyHold) {
+  GoOverTo(SFB);
+  ASSERT_TRUE(protocol_.HasResidual(0));
+  GoBackTo(kStart, 2, SFB, true);
+  EXPECT_TRUE(protocol_.HasResidual(0));
+  GoBackTo(kStart, 3, SFB, false);
+  EXPECT_TRUE(protocol_.HasResidual(0));
+  GoBackTo(kStart, 4, RING, false);
+  for (const int layer : {1, 0}) EXPECT_EQ(SentOfOnes(layer), kWithWhatWasOwed);
+}
+
+TEST_F(OwedResidualTest, IsAddedAgainWhereTheGradientIsComputedAgain) {
+  GoOverTo(RING);
+  EXPECT_EQ(SentOfOnes(0), kWithWhatWasOwed);
+  for (const bool same_memory : {true, false}) {
+    GoBackTo(kStart, same_memory ? 2 : 3, RING, same_memory);
+    EXPECT_EQ(SentOfOnes(0), kWithWhatWasOwed);
+    EXPECT_EQ(SentOfOnes(0), kAlone);
+  }
+}
+
+// Also when the worker has sent the gradient of the iteration after it.
+TEST_F(OwedResidualTest, IsAddedOnceToWhatStays) {
+  GoOverTo(RING);
+  EXPECT_EQ(SentOfOnes(0), kWithWhatWasOwed);
+  EndIteration();
+  EXPECT_EQ(SentOfOnes(0), kAlone);
+  EndIteration();
+  GoBackTo(kStart, 2, RING, true);
+  EXPECT_EQ(SentOfOnes(0), kWithWhatWasOwed);
+  EndIteration();
+  protocol_.context().kept->AllArrived(kStart + 1);
+  GoBackTo(kStart + 1, 3, RING, true);
+  EXPECT_EQ(SentOfOnes(0), kAlone);
 }
 
 }  // namespace

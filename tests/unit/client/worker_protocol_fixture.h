@@ -89,12 +89,16 @@ class WorkerProtocolTest : public testing::Test {
     view.set_your_rank(rank_);
     Receive(MakeEnvelope(MessageKind::kJoined, Here(kApplicationLane), view));
   }
+  // In `memory` of the plan before, if it goes on there.
   void GivePlan(const wire::PlanAndModel& plan,
                 std::shared_ptr<const ModelMemory> memory = nullptr) {
-    if (memory == nullptr) memory = std::make_shared<ModelMemory>(plan, false);
+    const bool goes_on = memory != nullptr;
+    if (!goes_on) memory = std::make_shared<ModelMemory>(plan, false);
     auto context = std::make_shared<SyncContext>(plan, std::move(memory));
     context->place = rank_;
-    if (recovers_) {
+    if (recovers_ && goes_on) {
+      context->kept = protocol_.context().kept;
+    } else if (recovers_) {
       context->kept = std::make_shared<KeptState>(std::make_shared<wire::PlanAndModel>(plan),
                                                   context->memory, true);
     }
