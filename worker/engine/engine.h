@@ -70,14 +70,14 @@ class Engine {
   // (statistics, lr_mult 0). Null and nothing where the engine has no net.
   virtual const NetDescription* net() const { return nullptr; }
   virtual NetValues Values() const { return {}; }
-  // Those of layers that the model lacks and training leaves as they are (lr_mult 0); the others'
-  // blobs are empty.
+  // Those of layers that the model lacks (lr_mult 0), but BatchNorm's statistics; the others' blobs
+  // are empty.
   virtual NetValues UntrainedValues() const { return {}; }
   // Of all bound parameters and the engine's own; an empty blob's stay as they are.
   virtual void SetValues(const NetValues& /*values*/) {}
   // What training changes and the model lacks, in memory of the engine's own, which stays where it
-  // is, on a device if the engine computes on one: the statistics of its BatchNorm layers. Nothing
-  // where it has none.
+  // is, on a device if the engine computes on one: the statistics of its BatchNorm layers, and what
+  // a Python layer that learns nothing has in its blobs. Nothing where it has none.
   virtual std::vector<std::span<float>> Statistics() const { return {}; }
   // Layers that only test nets have take their values from a .caffemodel, if it has them; a
   // snapshot never has. Throws DataError.

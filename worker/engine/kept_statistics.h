@@ -1,7 +1,7 @@
-// KeptStatistics: what a net has beside the model and training changes, the statistics of its
-// BatchNorm layers, as it was before each of the last three iterations. A worker that goes back
-// after a loss goes back with its statistics: to t, where it may have sent its gradient of t + 1
-// (client/sync/kept_state.h) and be about to begin t + 2.
+// KeptStatistics: what a net has beside the model and training changes (Engine::Statistics), such
+// as the statistics of its BatchNorm layers, as it was before each of the last three iterations. A
+// worker that goes back after a loss goes back with it: to t, where it may have sent its gradient
+// of t + 1 (client/sync/kept_state.h) and be about to begin t + 2.
 //
 // Where they are a device's, Keep and GoBack put copies in the stream of the net's passes and wait
 // for nothing; Copy and Set return when all that is in the stream is done.

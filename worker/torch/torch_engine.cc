@@ -141,6 +141,8 @@ class TorchEngine : public Engine {
     return AsErrors(device_, graphs_ != nullptr, call);
   }
   bool KeepsStatistics(int step) const;
+  // Whether passes may change the parameters that it owns, which the model lacks.
+  bool ChangesInPasses(int step) const;
   std::vector<std::vector<float>> ValuesOf(int step) const;
   // Makes the train net anew for a part of the batch of all workers.
   void TakePart(int64_t part, const std::vector<int64_t>& parts);
@@ -352,10 +354,16 @@ bool TorchEngine::KeepsStatistics(int step) const {
   return train_->description().layers[step].type() == "BatchNorm";
 }
 
+bool TorchEngine::ChangesInPasses(int step) const {
+  const bool own_python =
+      !layer_of_step_[step] && train_->description().layers[step].type() == "Python";
+  return own_python || KeepsStatistics(step);
+}
+
 std::vector<std::span<float>> TorchEngine::Statistics() const {
   std::vector<std::span<float>> statistics;
   for (int step = 0; step < steps(); ++step) {
-    if (KeepsStatistics(step) && !values_[step].empty()) statistics.push_back(values_[step]);
+    if (ChangesInPasses(step) && !values_[step].empty()) statistics.push_back(values_[step]);
   }
   return statistics;
 }

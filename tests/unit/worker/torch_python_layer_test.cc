@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "tests/unit/temporary_directory.h"
 #include "tests/unit/worker/torch_engine_testing.h"
+#include "worker/engine/kept_statistics.h"
 
 namespace poseidon {
 namespace {
@@ -391,22 +392,56 @@ TEST_F(PythonLayerTest, WhatBelongsToOtherLayersIsNotWrittenTo) {
               HasSubstr("ValueError: assignment destination is read-only"));
 }
 
-TEST_F(PythonLayerTest, BlobsWithoutLearningAreTheLayersToChange) {
-  WriteLayers(R"(    def forward(self, bottom, top):
+// One that counts passes in a blob.
+constexpr char kCounter[] = R"(    def forward(self, bottom, top):
         self.blobs[0].data[...] += 1
         top[0].data[()] = self.blobs[0].data[0]
 class Counter(Number):
     def setup(self, bottom, top):
         self.blobs.add_blob(1)
         self.blobs[0].data[...] = 40
-)");
-  Trainee counting(
-      Options(Python("Counter", "top: 'n' loss_weight: 1 param { lr_mult: 0 decay_mult: 0 }")));
+)";
+constexpr char kCounts[] = "top: 'n' loss_weight: 1 param { lr_mult: 0 decay_mult: 0 }";
+
+TEST_F(PythonLayerTest, BlobsWithoutLearningAreTheLayersToChange) {
+  WriteLayers(kCounter);
+  Trainee counting(Options(Python("Counter", kCounts)));
   EXPECT_EQ(counting.Iterate(0), 41);
   EXPECT_EQ(counting.Iterate(1), 42);
   WriteLayers("");
   EXPECT_THAT(ErrorOf(Python("Counter", "top: 'n' loss_weight: 1")),
               HasSubstr("class Counter has no method backward, but it or a bottom learns"));
+}
+
+TEST_F(PythonLayerTest, BlobsThatALayerChangesGoBackWithItsWorker) {
+  WriteLayers(kCounter);
+  Trainee counting(Options(Python("Counter", kCounts)));
+  KeptStatistics kept(counting.engine().Statistics(), nullptr);
+  EXPECT_EQ(counting.Iterate(0), 41);
+  kept.Keep(1);
+  EXPECT_EQ(counting.Iterate(1), 42);
+  kept.GoBack(1);
+  EXPECT_EQ(counting.Iterate(1), 42);
+}
+
+// The job has them with the learned ones, from where they would be overwritten.
+TEST_F(PythonLayerTest, BlobsOfALayerThatLearnsAreNotItsToChange) {
+  WriteLayers(R"(    pass
+class Normalizing(ShiftedSquare):
+    def setup(self, bottom, top):
+        super().setup(bottom, top)
+        self.blobs.add_blob(1)
+    def forward(self, bottom, top):
+        super().forward(bottom, top)
+        self.blobs[1].data[...] = bottom[0].data.mean()
+)");
+  Trainee trainee(Options(
+      kData + InnerProduct("x", "a") + InnerProduct("y", "b") +
+      Python("Normalizing", "bottom: 'a' top: 'p' param { lr_mult: 1 } param { lr_mult: 0 }") +
+      "layer { name: 'l' type: 'EuclideanLoss' bottom: 'p' bottom: 'b' }"));
+  EXPECT_EQ(trainee.engine().Statistics().size(), 0U);
+  EXPECT_THAT(MessageOf<ConfigError>([&] { trainee.Iterate(0); }),
+              HasSubstr("ValueError: assignment destination is read-only"));
 }
 
 TEST_F(PythonLayerTest, ALayerMayLearnAndMakeNothing) {

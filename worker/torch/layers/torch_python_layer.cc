@@ -3,6 +3,7 @@
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "caffe_adapter/data/data_share.h"
@@ -119,17 +120,16 @@ class ComputingLayer : public TorchLayer {
     for (const at::Tensor& bottom : bottoms) {
       bottom_memory.push_back(ToMemory(OnHost(bottom), false));
     }
-    // What is learned has the values of all workers; what is not may be the layer's to change.
     parameters_.clear();
     std::vector<PythonMemory> parameter_memory;
     for (size_t i = 0; i < parameters.size(); ++i) {
       parameters_.push_back(OnHost(parameters[i]));
-      parameter_memory.push_back(ToMemory(parameters_[i], !parameter_needs_gradient_[i]));
+      parameter_memory.push_back(ToMemory(parameters_[i], MayChange(i)));
     }
     const std::vector<float*> tops =
         layer_.Forward(pass.iteration, bottom_memory, parameter_memory);
     for (size_t i = 0; i < parameters.size() && !device_.is_cpu(); ++i) {
-      if (!parameter_needs_gradient_[i]) parameters[i].copy_(parameters_[i]);
+      if (MayChange(i)) parameters[i].copy_(parameters_[i]);
     }
     Tensors result;
     for (size_t i = 0; i < tops.size(); ++i) {
@@ -167,6 +167,15 @@ class ComputingLayer : public TorchLayer {
   void SetShare(const DataShare& share) override { layer_.SetShare(share); }
 
  private:
+  // Whether the layer may write to the blob, which is its worker's alone then. A layer that learns
+  // is the job's with all of its blobs: their values come from the servers, and are compared.
+  bool MayChange(size_t blob) const {
+    const std::vector<ParameterDescription>& own = layer_.description().parameters;
+    return !own[blob].owner && std::ranges::none_of(own, [](const ParameterDescription& parameter) {
+      return parameter.lr_mult != 0 && !parameter.owner;
+    });
+  }
+
   // A loss layer may take for granted that its weight is 1, as Caffe's own example does, while here
   // the weight is also its share among devices, or a scale against underflow. So its top's diff is
   // 1, and what comes back is multiplied: gradients are linear in the top's.
