@@ -44,14 +44,14 @@ int CurrentStep(const UpdateRule& rule, int64_t iteration) {
 
 }  // namespace
 
-void Snapshots::CheckWritable(const ModelSpec& model) {
+void Snapshots::CheckWritable(const NetDescription& net, const ModelSpec& model) {
   if (!CanWrite() || (options_.interval == 0 && !options_.after_train)) return;
   if (options_.hdf5 && !HasHdf5()) {
     throw ConfigError(
         "snapshot_format is HDF5, which needs its library, and this build lacks it; install "
         "libhdf5-dev and build again, or use snapshot_format: BINARYPROTO");
   }
-  if (!options_.hdf5) CheckFitsBinaryFiles(model);
+  if (!options_.hdf5) CheckFitsBinaryFiles(net, model);
   MakeDirectoryOf(options_.prefix);
   const std::string probe = NameOf(options_, 0, ".probe");
   try {

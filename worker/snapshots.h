@@ -6,7 +6,7 @@
 // prefix: two would go on from each other's.
 //
 //   Snapshots snapshots({.prefix = "out/lenet", .interval = 500, .owner = "the job \"lenet\""});
-//   snapshots.CheckWritable(model);
+//   snapshots.CheckWritable(net, model);
 #pragma once
 
 #include <cstdint>
@@ -33,11 +33,11 @@ class Snapshots {
 
   // Whether the solver says where to.
   bool CanWrite() const { return !options_.prefix.empty(); }
-  // Where some will be written, tries whether those of `model` can be: a training of days is not to
-  // end at its first one. Makes the prefix's directory, and removes there what killed workers had
-  // begun to write. Throws Error that says what to do, as where another job writes there. Waits for
-  // up to two minutes where that may have ended with its machine.
-  void CheckWritable(const ModelSpec& model);
+  // Where some will be written, tries whether those of `net` and its `model` can be: a training of
+  // days is not to end at its first one. Makes the prefix's directory, and removes there what
+  // killed workers had begun to write. Throws Error that says what to do, as where another job
+  // writes there. Waits for up to two minutes where that may have ended with its machine.
+  void CheckWritable(const NetDescription& net, const ModelSpec& model);
   // Whether one is due before `iteration`, which is not the training's first.
   bool IsDue(int64_t iteration) const;
   // Whether one is due at the training's end.

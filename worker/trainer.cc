@@ -64,7 +64,8 @@ Trainer::Trainer(WorkerNet& net, WorkerSession& session, const ModelSpec& model,
       // what is due then the lost one may not have done.
       begins_at_(session.plan().holders().empty() ? first_iteration_ : 0),
       counted_passes_(options.passes.PassesBefore(first_iteration_)) {
-  if (session_.leads()) snapshots_.CheckWritable(model);
+  const NetDescription* const described = net_.engine().net();
+  if (session_.leads() && described != nullptr) snapshots_.CheckWritable(*described, model);
   SetFirstValues();
   TakeShare();
   if (session_.wants_layer_times()) {

@@ -34,9 +34,10 @@ void WriteSolverState(const std::string& path, const SolverState& state);
 // Throws DataError for a file that is not there, or is none, or is truncated.
 SolverState ReadSolverState(const std::string& path);
 
-// Throws ConfigError if a snapshot's files, the values' or the state's, can't be BINARYPROTO: the
-// floats of the model alone are more than such a file can hold.
-void CheckFitsBinaryFiles(const ModelSpec& model);
+// Throws ConfigError if a snapshot's files, the values' or the state's, can't be BINARYPROTO: with
+// what is not trained, which is in both, they are longer than such a file can be. `model` is the
+// net's (ToModelSpec).
+void CheckFitsBinaryFiles(const NetDescription& net, const ModelSpec& model);
 
 // Between Caffe's blobs and ours: `state` has, in the order of the model's parameters,
 // OptimizerStatePerParameter floats of the model's update rule for each. `model` is the net's

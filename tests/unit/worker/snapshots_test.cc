@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "caffe_adapter/files/hdf5_file.h"
+#include "caffe_adapter/net/net.h"
 #include "core/error.h"
 #include "tests/unit/temporary_directory.h"
 
@@ -27,16 +28,26 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 
-ModelSpec ModelWith(int64_t parameters, const std::string& solver_type = "SGD") {
-  ModelSpec model;
-  model.add_layers()->add_blobs()->add_shape(parameters);
-  model.mutable_update_rule()->set_type(solver_type);
-  model.mutable_update_rule()->set_lr_policy("fixed");
-  return model;
+// A layer that learns, and one that does not.
+NetDescription NetWith(int64_t learned, int64_t frozen = 0) {
+  NetDescription net;
+  net.layers.resize(2);
+  net.layers[0].parameters = {{.shape = {learned}, .filler = {}}};
+  net.layers[1].parameters = {{.shape = {frozen}, .filler = {}, .lr_mult = 0}};
+  return net;
+}
+
+void CheckWritable(Snapshots& snapshots, const NetDescription& net = NetWith(1),
+                   const std::string& solver_type = "SGD") {
+  caffe::SolverParameter solver;
+  solver.set_type(solver_type);
+  solver.set_lr_policy("fixed");
+  snapshots.CheckWritable(net, ToModelSpec(net, solver));
 }
 
 std::string ErrorOf(const SnapshotOptions& options) {
-  return MessageOf<Error>([&] { Snapshots(options).CheckWritable(ModelWith(1)); });
+  Snapshots snapshots(options);
+  return MessageOf<Error>([&] { CheckWritable(snapshots); });
 }
 
 TEST(SnapshotsTest, APlaceThatCanBeWrittenToIsMadeAndLeftEmpty) {
@@ -52,8 +63,8 @@ TEST(SnapshotsTest, OneJobAtATimeWritesThere) {
   };
   {
     Snapshots first(options("the job \"a\""));
-    first.CheckWritable(ModelWith(1));
-    first.CheckWritable(ModelWith(1));
+    CheckWritable(first);
+    CheckWritable(first);
     EXPECT_THAT(ErrorOf(options("the job \"ab\"")),
                 MatchesRegex("snapshot_prefix \"" + directory.Path("x") +
                              "\" is in use by the job \"a\", process " + std::to_string(getpid()) +
@@ -69,11 +80,11 @@ TEST(SnapshotsTest, TheLockOfAWorkerThatIsGoneIsTakenOver) {
   const TemporaryDirectory directory;
   const SnapshotOptions options{.prefix = directory.Path("x"), .interval = 7};
   std::optional<Snapshots> stopped(std::in_place, options);
-  stopped->CheckWritable(ModelWith(1));
+  CheckWritable(*stopped);
   Snapshots next(options);
-  next.CheckWritable(ModelWith(1));
+  CheckWritable(next);
   stopped.reset();
-  next.CheckWritable(ModelWith(1));
+  CheckWritable(next);
   EXPECT_THAT(ErrorOf({.prefix = options.prefix, .owner = "another"}), HasSubstr("is in use by"));
 }
 
@@ -142,21 +153,39 @@ TEST(SnapshotsTest, AFormatThatTheBuildLacksIsFoundOutAtOnce) {
   EXPECT_EQ(error.empty(), HasHdf5()) << error;
 }
 
-// Two numbers of 4 bytes a parameter, in a file of at most 2^31 - 1 bytes.
+// Two numbers of 4 bytes a parameter, in a file of at most 2^31 - 1 bytes, of which 1 MiB is for
+// the layers' settings.
 TEST(SnapshotsTest, AModelThatAFileCannotHoldIsFoundOutAtOnce) {
   const TemporaryDirectory directory;
-  const auto error = [&](const ModelSpec& model, bool hdf5 = false) {
-    const SnapshotOptions options{.prefix = directory.Path("x"), .hdf5 = hdf5};
-    return MessageOf<ConfigError>([&] { Snapshots(options).CheckWritable(model); });
+  const auto error = [&](const NetDescription& net, const std::string& solver_type = "SGD",
+                         bool hdf5 = false) {
+    Snapshots snapshots({.prefix = directory.Path("x"), .hdf5 = hdf5});
+    return MessageOf<ConfigError>([&] { CheckWritable(snapshots, net, solver_type); });
   };
-  constexpr int64_t kMost = (int64_t{1} << 31) / 4 - 1;
-  EXPECT_EQ(error(ModelWith(kMost)), "");
-  EXPECT_EQ(error(ModelWith(kMost / 2, "Adam")), "");
-  EXPECT_THAT(error(ModelWith(kMost + 1)), HasSubstr("write snapshot_format: HDF5 in the solver"));
+  constexpr int64_t kMost = ((int64_t{1} << 31) - (1 << 20)) / 4 - 1;
+  EXPECT_EQ(error(NetWith(kMost)), "");
+  EXPECT_EQ(error(NetWith(kMost / 2), "Adam"), "");
+  EXPECT_THAT(error(NetWith(kMost + 1)), HasSubstr("write snapshot_format: HDF5 in the solver"));
   EXPECT_THAT(
-      error(ModelWith(300'000'000, "Adam")),
+      error(NetWith(300'000'000), "Adam"),
       HasSubstr("has 300000000 parameters, for which solver type Adam keeps 2 numbers each"));
-  EXPECT_EQ(error(ModelWith(300'000'000, "Adam"), HasHdf5()).empty(), HasHdf5());
+  EXPECT_EQ(error(NetWith(300'000'000), "Adam", HasHdf5()).empty(), HasHdf5());
+}
+
+// What is not trained is in the model's file, and has its zeros in that of the state.
+TEST(SnapshotsTest, WhatIsNotTrainedCountsToWhatAFileCanHold) {
+  const TemporaryDirectory directory;
+  Snapshots snapshots({.prefix = directory.Path("x")});
+  const auto error = [&](const NetDescription& net, const std::string& solver_type) {
+    return MessageOf<ConfigError>([&] { CheckWritable(snapshots, net, solver_type); });
+  };
+  EXPECT_EQ(error(NetWith(10, 300'000'000), "SGD"), "");
+  EXPECT_THAT(error(NetWith(10, 300'000'000), "Adam"), HasSubstr("has 300000010 parameters"));
+  EXPECT_THAT(error(NetWith(10, 600'000'000), "SGD"), HasSubstr("has 600000010 parameters"));
+  NetDescription sharing = NetWith(300'000'000);
+  sharing.layers[1].parameters = sharing.layers[0].parameters;
+  sharing.layers[1].parameters[0].owner = {.layer = 0, .blob = 0};
+  EXPECT_THAT(error(sharing, "SGD"), HasSubstr("has 600000000 parameters"));
 }
 
 }  // namespace
