@@ -2,6 +2,10 @@
 
 #include <glog/logging.h>
 
+#include <algorithm>
+
+#include "core/arithmetic/update_rule.h"
+#include "core/message_limit.h"
 #include "planner/cost/cost_model.h"
 #include "planner/placement.h"
 #include "proto/bucket.h"
@@ -36,6 +40,16 @@ bool UpdateAtWorkers(const InformationBook& book, const Communication& communica
   if (choice.scheme == ADAM) return false;
   if (communication.update_at() == Communication::AUTOMATIC) return choice.codec != FP32;
   return communication.update_at() == Communication::WORKERS;
+}
+
+// A chunk's optimizer state is one message, too, where a plan does not start at iteration 0.
+int64_t MostChunkFloats(const UpdateRuleSpec& spec) {
+  constexpr int64_t kMostFloats = kMostBodyBytes / kFloatBytes;
+  if (spec.type().empty()) return kMostFloats;
+  UpdateRule rule;
+  rule.type = spec.type();
+  rule.deferred = spec.deferred();
+  return kMostFloats / std::max(1, OptimizerStatePerParameter(rule));
 }
 
 void AddBucket(const InformationBook& book, const Communication& communication,
@@ -134,7 +148,11 @@ Plan MakePlan(const InformationBook& book, const Communication& communication,
     plan.set_overlap_steps(communication.overlap_steps());
   }
   if (Uses(buckets, TORUS)) SetGrid(communication, plan);
-  for (const BucketChoice& bucket : buckets) AddBucket(book, communication, bucket, plan);
+  const int64_t most = MostChunkFloats(book.model().update_rule());
+  for (BucketChoice bucket : buckets) {
+    bucket.chunk_floats = std::min(bucket.chunk_floats, most);
+    AddBucket(book, communication, bucket, plan);
+  }
   const BucketPlan& last = plan.buckets(plan.buckets_size() - 1);
   CHECK_EQ(last.first_layer() + last.layer_count(), book.Query(Property::kLayers));
   Place(book, plan);

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "core/message_limit.h"
 #include "planner/placement.h"
 #include "planner/plan_candidates.h"
 
@@ -136,6 +137,27 @@ TEST(PlannerTest, ABigLayerIsSpreadEvenly) {
   }
   const auto [least, most] = std::minmax_element(lanes.begin(), lanes.end());
   EXPECT_LE(*most - *least, 524288);
+}
+
+// Three numbers a parameter: Adam's two, and the mean gradient that a deferred rule waits for.
+TEST(PlannerTest, AChunksOptimizerStateFitsIntoAMessage) {
+  constexpr int64_t kFloats = 102'764'544;  // of VGG-19's fc6
+  ModelSpec model;
+  AddLayer(kFloats, model);
+  model.mutable_update_rule()->set_type("Adam");
+  const auto chunks = [&](Communication::Policy policy) {
+    const Communication settings = Settings(int64_t{1} << 29, 1, policy);
+    const Plan plan = MakePlan(InformationBook(model, 2, 1), settings);
+    std::vector<int64_t> sizes;
+    for (const Chunk& chunk : plan.buckets(0).chunks()) sizes.push_back(chunk.size());
+    return sizes;
+  };
+  EXPECT_THAT(chunks(Communication::ALL_PS), ElementsAre(kFloats));
+  model.mutable_update_rule()->set_deferred(true);
+  for (const auto policy : {Communication::ALL_PS, Communication::ALL_RING}) {
+    EXPECT_THAT(chunks(policy), ElementsAre(kFloats / 2, kFloats / 2));
+    EXPECT_LE(kFloats / 2 * 3 * 4, kMostBodyBytes);
+  }
 }
 
 TEST(PlannerTest, LargestFirstOntoTheLeastLoadedLowestIndexOnATie) {
