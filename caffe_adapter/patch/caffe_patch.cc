@@ -141,18 +141,24 @@ class CaffePatch::Impl {
 
   void Solve(const char* resume_file) {
     CHECK(solver_ != nullptr);
+    if (resume_file != nullptr) solver_->Restore(resume_file);
+    // Caffe's own Solve would test and write a snapshot.
+    if (!started_ && solver_->iter() >= solver_->param().max_iter()) return Finish();
     if (session_.rank() == 0) {
-      solver_->Solve(resume_file);
+      solver_->Solve(nullptr);
     } else {
-      if (resume_file != nullptr) solver_->Restore(resume_file);
       solver_->Step(solver_->param().max_iter() - solver_->iter());
     }
   }
 
   void Finish() {
-    if (finished_ || !distributed_ || !distributed_->began()) return;
+    const bool began = distributed_ && distributed_->began();
+    // What has failed to begin has said so.
+    if (finished_ || solver_ == nullptr || (started_ && !began)) return;
     finished_ = true;
     Guarded([this] {
+      // The solver may be gone.
+      if (!started_) throw NothingBegun();
       ReportTest();
       tests_.reset();
       distributed_->Finish();
@@ -170,6 +176,7 @@ class CaffePatch::Impl {
 
   // The solver has its first values: of its fillers, of a file, of a snapshot.
   void OnStart() {
+    started_ = true;
     Guarded([this] {
       if (!distributed_) {
         adapter_.emplace(*solver_, device_.device.get(), device_.factor_update.get());
@@ -217,6 +224,7 @@ class CaffePatch::Impl {
   NetCallback before_forward_;
   NetCallback after_backward_;
   SolverCallback solver_callback_;
+  bool started_ = false;  // its first iteration, or has tried to
   bool in_iteration_ = false;
   bool finished_ = false;
 };

@@ -60,10 +60,11 @@ class CaffePatch {
   void Attach(::caffe::Solver<float>& solver);
 
   // What Solver::Solve does; Caffe itself lets only the first of several solvers do it. Only worker
-  // 0 writes the last snapshot.
+  // 0 writes the last snapshot. Throws ConfigError if the snapshot is of max_iter already.
   void Solve(const char* resume_file);
 
-  // After the last iteration: waits until the job has ended. Does nothing the second time.
+  // After the last iteration: waits until the job has ended. Does nothing the second time. Throws
+  // ConfigError if the solver has begun no iteration.
   void Finish();
 
  private:

@@ -134,7 +134,14 @@ void DistributedSolver::ReportTest(wire::Progress test) {
   last_test_ = std::move(test);
 }
 
+ConfigError NothingBegun() {
+  return ConfigError(
+      "the training ended before its first iteration: nothing is left to do, as where the snapshot "
+      "that it goes on from is of the solver's max_iter; raise that, or leave the snapshot out");
+}
+
 void DistributedSolver::Finish() {
+  if (!began_) throw NothingBegun();
   if (iterations_ < model_.iterations()) {
     throw Error(ExitCode::kFailure, "stopped after " + std::to_string(iterations_) + " of " +
                                         std::to_string(model_.iterations()) + " iterations");

@@ -40,9 +40,13 @@
 
 #include "caffe_adapter/patch/staged_gradients.h"
 #include "client/worker_session.h"
+#include "core/error.h"
 #include "proto/model.pb.h"
 
 namespace poseidon {
+
+// Of a worker that ends and has begun no iteration: it has not even told the job what it trains.
+ConfigError NothingBegun();
 
 // What a DistributedSolver needs of a solver. Spans are host memory of the model's layer `layer`:
 // its blobs one after the other.
@@ -103,7 +107,7 @@ class DistributedSolver {
   void ReportTest(wire::Progress test);
 
   // Tells the other nodes that this worker has done its part; waits for the job's end. Throws Error
-  // if iterations are left: the others can't go on without this one.
+  // if iterations are left, as the others can't go on without this one, or if none has begun.
   void Finish();
 
   bool began() const { return began_; }

@@ -96,8 +96,8 @@ class CaffeWorker {
   // Sets the gradients to their mean over all workers. `loss`: the iteration's, of this worker.
   void OnGradientsReady(float loss);
 
-  // After the last iteration: waits for the job's end. Throws Error if iterations are left: the
-  // others can't go on without this worker.
+  // After the last iteration: waits for the job's end. Throws Error if iterations are left, as the
+  // others can't go on without this worker, or if none has begun.
   void Finish();
 
  private:

@@ -365,6 +365,26 @@ TEST(PatchedTraining, ACaffeWorkerIsNotForAJobWithLocalSteps) {
                                   "every step"));
 }
 
+// As from a snapshot of the last iteration.
+TEST(PatchedTraining, WhereNoIterationIsLeftThereIsNothingToFinish) {
+  SimulatedClusterOptions options = MixedTraining(0, std::chrono::microseconds(50));
+  options.job.mutable_cluster()->set_workers(1);
+  RunOverSockets(options.job, nullptr, [&](const WorkerSessionOptions& session_options) {
+    WorkerSession session(session_options);
+    ToySolver solver(options.work, 1, nullptr, Place::kHost, session.rank());
+    DistributedSolver distributed(solver, session);
+    solver.Train(distributed);
+    try {
+      distributed.Finish();
+      ADD_FAILURE() << "finished";
+    } catch (const ConfigError& error) {
+      EXPECT_THAT(error.what(), testing::HasSubstr("nothing is left to do"));
+      session.Fail(error);
+    }
+    return Parameters();
+  });
+}
+
 void ExpectItGoesOver(Communication::Policy policy) {
   SimulatedClusterOptions options = MixedTraining(100, std::chrono::microseconds(50));
   options.job.mutable_communication()->set_policy(policy);
