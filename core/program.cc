@@ -143,6 +143,17 @@ void EndAfterAll(int code) {
   }
 }
 
+// The same for a signal handler, which can't start a thread. The alarm kills: a handler of its own
+// would have to wait for the thread that removes a file, as that waits for the disk.
+void KillAfterAll() {
+  ::signal(SIGALRM, SIG_DFL);
+  sigset_t alarm_alone;
+  sigemptyset(&alarm_alone);
+  sigaddset(&alarm_alone, SIGALRM);
+  pthread_sigmask(SIG_UNBLOCK, &alarm_alone, nullptr);
+  alarm(static_cast<unsigned>(ToSeconds(kTimeForLastWords)));
+}
+
 }  // namespace
 
 int RunProgram(const std::string& name, const char* argv0, const std::function<ExitCode()>& body) {
@@ -172,6 +183,7 @@ void EndAtOnce(const std::string& name, const Error& error) {
 
 void EndOnSignals() {
   Handle([](int) {
+    KillAfterAll();
     RemoveUnfinishedFiles();
     _exit(static_cast<int>(ExitCode::kInterrupted));
   });

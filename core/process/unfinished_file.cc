@@ -7,6 +7,7 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <climits>
 #include <cstdio>
 #include <cstring>
@@ -34,6 +35,9 @@ static_assert(std::atomic<SlotState>::is_always_lock_free, "a signal handler mus
 bool Move(Slot& slot, SlotState from, SlotState to) {
   return slot.state.compare_exchange_strong(from, to);
 }
+
+// For opening or renaming a file, which takes milliseconds where disks answer.
+constexpr std::chrono::seconds kTimeForBusy(1);
 
 [[noreturn]] void WaitForTheEnd() {
   while (true) pause();
@@ -92,7 +96,11 @@ void RemoveUnfinishedFiles() noexcept {
   ending = true;
   const auto busy = [](const Slot& slot) { return slot.state == SlotState::kBusy; };
   // A directory that is getting its name keeps what is in it.
-  while (std::any_of(slots.begin(), slots.end(), busy)) poll(nullptr, 0, 1);
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point give_up = Clock::now() + kTimeForBusy;
+  while (std::any_of(slots.begin(), slots.end(), busy) && Clock::now() < give_up) {
+    poll(nullptr, 0, 1);
+  }
   for (Slot& slot : slots) {
     if (Move(slot, SlotState::kSet, SlotState::kTaken)) unlink(slot.path.data());
   }

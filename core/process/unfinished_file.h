@@ -38,7 +38,9 @@ class UnfinishedFile {
 
 // For a signal handler that ends the process right afterwards: calls only what a handler may.
 // Removes what is unfinished: files first, then the directories that are empty by then. Threads
-// that begin or finish another one from now on wait for the process's end.
+// that begin or finish another one from now on wait for the process's end. What one of them is just
+// making or naming is left behind if that takes more than a second, and removing takes as long as
+// the disk does.
 void RemoveUnfinishedFiles() noexcept;
 
 }  // namespace poseidon

@@ -87,6 +87,26 @@ TEST(ProgramDeathTest, ASignalRemovesUnfinishedDirectoriesWithTheirFiles) {
   EXPECT_FALSE(std::filesystem::exists(directory));
 }
 
+// As one that another thread opens on a file server which has gone.
+TEST(ProgramDeathTest, ASignalEndsAlsoWhereAFileIsBeingMadeForever) {
+  EXPECT_EXIT(
+      {
+        EndOnSignals();
+        std::atomic<bool> making{false};
+        std::thread maker([&making] {
+          const UnfinishedFile file([&making] {
+            making = true;
+            while (true) pause();
+            return std::string();
+          });
+        });
+        while (!making) std::this_thread::yield();
+        kill(getpid(), SIGTERM);
+        maker.join();
+      },
+      testing::ExitedWithCode(kInterruptedCode), "");
+}
+
 TEST(ProgramDeathTest, TheFirstSignalIsTheLoopsAndTheSecondEnds) {
   EXPECT_EXIT(
       {
