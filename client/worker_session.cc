@@ -165,12 +165,9 @@ WorkerSession::WorkerSession(const WorkerSessionOptions& options,
   worker.measured_distances = MeasuredDistances(job);
   worker.workers = job.cluster().workers();
   runtime_->Attach(kControlLane, std::make_unique<WorkerControl>(std::move(worker), plans));
-  events_ = std::make_shared<EventWriter>(*runtime_, host, options_.trace_directory);
-  runtime_->Observe([events = events_, told = options_.job_failed](const Envelope& envelope) {
-    events->Observe(envelope);
-    const auto failure = told ? FailureIn(envelope) : std::nullopt;
-    if (failure) told(*failure);
-  });
+  events_ =
+      std::make_shared<EventWriter>(*runtime_, host, options_.trace_directory, options_.job_failed);
+  runtime_->Observe([events = events_](const Envelope& envelope) { events->Observe(envelope); });
   runtime_->Note(Activity::kPreparing, 0);
   runtime_->Start();
 

@@ -92,7 +92,8 @@ struct WorkerSessionOptions {
   // `recovery` not by one with error feedback.
   bool devices_pack = false;
   // Told, by a thread of the session's and before any call throws it, that the job has ended badly
-  // or goes on without this worker: the program may hang, and never call again. May be empty.
+  // or goes on without this worker: the program may hang, and never call again. Told, too, of what
+  // the program itself gives up for, and perhaps more than once. May be empty.
   std::function<void(const Error&)> job_failed = {};
   // The program can go back (Rewound). Without it a job with `recovery` is refused.
   bool goes_back = false;

@@ -110,11 +110,9 @@ ExitCode Run() {
   options.trace = tracing ? &trace : nullptr;
   options.iteration = &iteration;
   runtime.Attach(kControlLane, std::make_unique<ServerControl>(std::move(options)));
-  const auto events = std::make_shared<EventWriter>(runtime, host, FLAGS_out);
-  runtime.Observe([events, &end_deadline](const Envelope& envelope) {
-    events->Observe(envelope);
-    if (const auto failure = FailureIn(envelope)) end_deadline.Start(*failure);
-  });
+  const auto events = std::make_shared<EventWriter>(
+      runtime, host, FLAGS_out, [&end_deadline](const Error& error) { end_deadline.Start(error); });
+  runtime.Observe([events](const Envelope& envelope) { events->Observe(envelope); });
   std::optional<NodeMonitor> monitor;
   if (config.job.monitor().has_node_port()) {
     monitor.emplace(config.job.monitor(),

@@ -13,10 +13,12 @@
 
 namespace poseidon {
 
-EventWriter::EventWriter(const ZmqRuntime& runtime, std::string host, std::string directory)
+EventWriter::EventWriter(const ZmqRuntime& runtime, std::string host, std::string directory,
+                         std::function<void(const Error&)> told)
     : runtime_(runtime),
       host_(std::move(host)),
       directory_(std::move(directory)),
+      told_(std::move(told)),
       wall_clock_(WallClockOffset()),
       kills_before_(OutOfMemoryKills()) {}
 
@@ -31,6 +33,7 @@ void EventWriter::Observe(const Envelope& envelope) {
 }
 
 void EventWriter::Write(ExitCode code, const std::string& reason) {
+  if (told_ && code != ExitCode::kSuccess) told_(Error(code, reason));
   const std::lock_guard lock(mutex_);
   if (directory_.empty() || std::exchange(written_, true)) return;
   EventFile file = runtime_.Events();

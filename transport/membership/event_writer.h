@@ -1,12 +1,13 @@
 // EventWriter: writes what a node has kept of its last events (transport/events/) into the job's
 // output directory, when the job ends badly, or wants a trace.
 //
-//   const auto writer = std::make_shared<EventWriter>(runtime, host, directory);
+//   const auto writer = std::make_shared<EventWriter>(runtime, host, directory, told);
 //   runtime.Observe([writer](const Envelope& envelope) { writer->Observe(envelope); });
 //   ...
 //   writer->Write(ExitCode::kFailure, error.what());
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -23,8 +24,10 @@ namespace poseidon {
 class EventWriter {
  public:
   // `host`: at which others reach this node. Writes to `directory`, which is made if it is not
-  // there; nothing if that is empty. `runtime` outlives this.
-  EventWriter(const ZmqRuntime& runtime, std::string host, std::string directory);
+  // there; nothing if that is empty. `runtime` outlives this. `told` is told of each failure before
+  // that is written down, for the directory's disk may not answer; may be empty.
+  EventWriter(const ZmqRuntime& runtime, std::string host, std::string directory,
+              std::function<void(const Error&)> told = {});
 
   // Names for the numbers of layers and buckets.
   void SetNames(std::vector<std::string> layers, std::vector<std::string> buckets);
@@ -44,6 +47,7 @@ class EventWriter {
   const ZmqRuntime& runtime_;
   const std::string host_;
   const std::string directory_;
+  const std::function<void(const Error&)> told_;
   const Duration wall_clock_;
   const int64_t kills_before_;
   std::mutex mutex_;
