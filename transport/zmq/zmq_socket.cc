@@ -18,6 +18,10 @@ namespace {
 // Threads that ZMQ_AFFINITY can name: it has 64 bits, bit 0 is control's and the heartbeats'.
 constexpr int kMaxDataIoThreads = 63;
 
+// At most so many bytes longer is a frame when it is encrypted: CurveZMQ adds a name, a counter, an
+// authenticator and a byte of flags, 33 in all.
+constexpr int64_t kCurveBytes = 64;
+
 int DataIoThreads(const ZmqOptions& options) {
   return std::clamp(options.data_lanes, 0, kMaxDataIoThreads);
 }
@@ -44,7 +48,8 @@ void SetCommonOptions(zmq::socket_t& socket, const ZmqOptions& options, int lane
   socket.set(zmq::sockopt::affinity, Affinity(options, lane));
   // The lane itself waits for what is queued (ZmqOptions.linger); closing a socket never waits.
   socket.set(zmq::sockopt::linger, 0);
-  socket.set(zmq::sockopt::maxmsgsize, options.max_frame_bytes);
+  // ZeroMQ measures frames as they arrive, and drops the connection of one that is too long.
+  socket.set(zmq::sockopt::maxmsgsize, options.max_frame_bytes + (options.key ? kCurveBytes : 0));
   socket.set(zmq::sockopt::ipv6, options.ipv6);
   SetKeepAlive(socket, options.silent_connection);
   // With a ZAP domain ZeroMQ refuses peers of ZMTP 1 and 2. Those protocols have no handshake, so

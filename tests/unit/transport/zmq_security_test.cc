@@ -87,6 +87,20 @@ TEST_F(ZmqSecurity, HearsThoseWithTheKey) {
   EXPECT_EQ(node_.counters().refused_connections, 0);
 }
 
+TEST_F(ZmqSecurity, HearsTheLongestBody) {
+  ZmqOptions options = WithKey(key_);
+  options.max_frame_bytes = 1024;
+  ZmqRuntime small({Role::kWorker, 2}, options);
+  small.Attach(kControlLane, Forwarder());
+  small.Start();
+  peer_.SetRoute(WorkerLane(2, kControlLane), small.endpoint(kControlLane));
+  const std::string longest(1024, 'g');
+  peer_.Post(Gradient(WorkerLane(2, kControlLane), Payload::FromString(longest)));
+  const auto envelope = small.mailbox().Take(kPatience);
+  ASSERT_TRUE(envelope);
+  EXPECT_EQ(envelope->body.ToString(), longest);
+}
+
 TEST_F(ZmqSecurity, HearsNobodyWithoutAKey) {
   ZmqOptions options = Lanes(1);
   options.linger = Duration(0);
