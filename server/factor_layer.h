@@ -88,6 +88,7 @@ class FactorLayer {
   bool open() const { return arrived_count_ > 0 && !complete(); }
   Time open_since() const { return open_since_; }
   std::vector<int> missing() const;
+  int64_t awaited_iteration() const { return iteration_; }
 
  private:
   // The chunk's part of such a span of values, or of optimizer state, of the whole layer.

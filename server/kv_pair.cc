@@ -1,6 +1,7 @@
 #include "server/kv_pair.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "core/arithmetic/sum.h"
@@ -232,6 +233,13 @@ std::vector<int> KvPair::missing() const {
     if (clocks_[worker] <= iteration_) missing.push_back(worker);
   }
   return missing;
+}
+
+int64_t KvPair::awaited_iteration() const {
+  if (!asynchronous()) return iteration_;
+  int64_t awaited = std::numeric_limits<int64_t>::max();
+  for (const int worker : missing()) awaited = std::min(awaited, clocks_[worker]);
+  return awaited;
 }
 
 }  // namespace poseidon

@@ -127,6 +127,8 @@ class KvPair {
   bool open() const;
   Time open_since() const;
   std::vector<int> missing() const;
+  // Of which iteration they are missing, where it is open.
+  int64_t awaited_iteration() const;
 
  private:
   bool asynchronous() const { return options_.staleness < 0; }

@@ -331,7 +331,7 @@ wire::Stalled ShardActor::StallOf(const ChunkKey& key, const Owner& owner) const
   };
   if (owner.initialized()) {
     stalled.set_waiting_for("the gradient of " + label + ", iteration " +
-                            std::to_string(owner.iteration()) + ",");
+                            std::to_string(owner.awaited_iteration()) + ",");
     for (const int worker : owner.missing()) miss({Role::kWorker, worker_ranks_[worker]});
   } else {
     stalled.set_waiting_for("the initial values of " + label);

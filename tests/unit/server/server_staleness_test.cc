@@ -227,6 +227,21 @@ TEST(ServerStalenessTest, AnAsynchronousWorkerThatFallsSilentIsNamed) {
   EXPECT_THAT(pair.missing(), testing::IsEmpty());
 }
 
+TEST(ServerStalenessTest, AnAsynchronousStallNamesTheIterationOfWhoIsMissing) {
+  wire::PlanAndModel plan = EmptyPlan(2);
+  plan.mutable_plan()->set_staleness(-1);
+  AddBucket(plan, "a", {1});
+  ShardUnderTest shard(plan);
+  shard.Receive(ShardFrame(MessageKind::kInitialValues, 0, 0, Body({0})));
+  const auto send = [&shard](int worker, int64_t iteration) {
+    shard.Receive(ShardFrame(MessageKind::kGradient, worker, iteration, Body({1})));
+  };
+  for (int64_t iteration = 0; iteration < 2; ++iteration) send(1, iteration);
+  EXPECT_EQ(shard.Scan(5), "");
+  for (int64_t iteration = 0; iteration < 10; ++iteration) send(0, iteration);
+  EXPECT_EQ(shard.Scan(11), "the gradient of layer a, iteration 2, 1");
+}
+
 // After the last iteration the fast wait for the slow, so that all end with the same.
 TEST(ServerStalenessTest, WhoHasEndedIsAnsweredWithAllOthers) {
   for (const int staleness : {-1, 5}) {
