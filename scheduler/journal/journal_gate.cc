@@ -4,6 +4,16 @@
 #include <utility>
 
 namespace poseidon {
+namespace {
+
+void Add(Envelope&& envelope, Outbox& outbox) { outbox.Send(std::move(envelope)); }
+void Add(Outbox::Route&& route, Outbox& outbox) { outbox.routes.push_back(std::move(route)); }
+void Add(Outbox::Attachment&& attachment, Outbox& outbox) {
+  outbox.attachments.push_back(std::move(attachment));
+}
+void Add(Outbox::Timer&& timer, Outbox& outbox) { outbox.timers.push_back(timer); }
+
+}  // namespace
 
 void JournalGate::OnStart(Outbox& outbox) {
   Run([this](Outbox& own) { actor_->OnStart(own); }, outbox);
@@ -43,17 +53,24 @@ void JournalGate::Run(const Call& call, Outbox& outbox) {
       outbox.Send(std::move(envelope));
     }
   }
+  if (!Holds()) return;
+  for (Outbox::Attachment& attachment : std::exchange(outbox.attachments, {})) {
+    held_.push_back({records_, std::move(attachment)});
+  }
+  for (const Outbox::Timer& timer : std::exchange(outbox.timers, {})) {
+    // Of what was set before nothing is to come any more.
+    outbox.CancelTimer(timer.id);
+    held_.push_back({records_, timer});
+  }
 }
 
 void JournalGate::Release(Outbox& outbox) {
   while (!held_.empty() && held_.front().after <= written_) {
-    if (auto* const route = std::get_if<Outbox::Route>(&held_.front().what)) {
-      // Of an outbox the routes come before the messages.
-      if (!outbox.messages.empty()) return outbox.SetTimer(kRest, Duration::zero());
-      outbox.routes.push_back(std::move(*route));
-    } else {
-      outbox.Send(std::move(std::get<Envelope>(held_.front().what)));
-    }
+    auto& what = held_.front().what;
+    // Of an outbox the routes come before the messages.
+    const bool is_route = std::holds_alternative<Outbox::Route>(what);
+    if (is_route && !outbox.messages.empty()) return outbox.SetTimer(kRest, Duration::zero());
+    std::visit([&outbox](auto& held) { Add(std::move(held), outbox); }, what);
     held_.pop_front();
   }
 }

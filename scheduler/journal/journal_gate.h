@@ -3,9 +3,10 @@
 // The actor says what is to be written by sending kJournal (wire::JournalRecord). The gate passes
 // that on at once, and holds back what the actor sends afterwards, in this call and later ones,
 // until the application has answered kJournaled: the record outlives the process. So the actor need
-// not wait itself, and whoever takes its place has read all that anybody may have heard of. Timers
-// and actors for other lanes concern this process alone and are not held back. A route is, behind
-// messages that are: one of these may be to who had that address before.
+// not wait itself, and whoever takes its place has read all that anybody may have heard of. A
+// route is held back behind messages that are: one of these may be to who had that address before.
+// So are actors for other lanes, which watch those who are yet to hear, and what sets a timer: a
+// deadline counts from when the question has left, however slow the disk is.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +30,7 @@ class JournalGate : public Actor {
  private:
   struct Held {
     int64_t after = 0;  // the number of the record that must be written before
-    std::variant<Envelope, Outbox::Route> what;
+    std::variant<Envelope, Outbox::Route, Outbox::Attachment, Outbox::Timer> what;
   };
 
   // Release goes on. Above the actor's own.

@@ -224,8 +224,9 @@ void ZmqLane::HandleMessage(Message& message) {
   Envelope& envelope = decoded.envelope;
   if (!actor_) {
     // A worker measures its links as soon as it knows the others, which may not be as far; it asks
-    // again.
-    if (envelope.kind == MessageKind::kProbe) return;
+    // again. Nodes go on beating for a scheduler that has not written down yet that it takes their
+    // job over.
+    if (envelope.kind == MessageKind::kProbe || envelope.kind == MessageKind::kHeartbeat) return;
     Drop(message, KindName(envelope.kind) + " from " + envelope.from.ToString() +
                       ", which this lane has no use for");
     return;

@@ -57,6 +57,19 @@ TEST(RecoveryTest, SlowLossesAtEveryEnvelopeChangeNothing) {
   ExpectLossAtAnyEnvelope(true, 1);
 }
 
+// The scheduler may not give up whom it has not been able to ask yet.
+TEST(RecoveryTest, ADiskThatIsSlowerThanHeartbeatsMakesNobodyLate) {
+  for (SimulatedClusterOptions& options : TinyTrainings()) {
+    SCOPED_TRACE(Communication::Policy_Name(options.job.communication().policy()));
+    options.disk.delay = 2 * Seconds(options.job.communication().heartbeat_deadline_seconds());
+    const Undisturbed undisturbed = TrainUndisturbed(options);
+    const Loss loss{.node = {Role::kWorker, 1},
+                    .when = undisturbed.begun + (undisturbed.finished - undisturbed.begun) / 2};
+    EXPECT_EQ(ExpectSameAfter(options, undisturbed, {loss}), 1);
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
 // Trains on a network with faults, among nodes whose supervisors start them again, to the same
 // bits. `cut` may not have heard of the end. Returns how many envelopes were dropped.
 int64_t ExpectSameDespite(const SimulatedClusterOptions& options, const Undisturbed& undisturbed,

@@ -187,7 +187,8 @@ TEST_F(JournalTest, ThereIsOneScheduler) {
                         std::to_string(getpid())));
 }
 
-// Sends a record between two others for each message, and one other for each timer.
+// Sends a record between two others for each message, and one other for each timer. Timers are set
+// again.
 class Decider : public Actor {
  public:
   void OnMessage(const Envelope& envelope, Outbox& outbox) override {
@@ -230,7 +231,6 @@ TEST(JournalGateTest, NothingLeavesBeforeWhatIsWritten) {
   EXPECT_EQ(outbox.messages.back().iteration, 1);
   EXPECT_THAT(KindsOf(outbox), ElementsAre(Kind::kNotice, Kind::kJournal));
   gate.OnTimer(1, outbox);
-  EXPECT_EQ(outbox.timers.size(), 1u) << "timers are the process's own";
   EXPECT_THAT(KindsOf(outbox), IsEmpty());
   gate.OnMessage(OfKind(Kind::kPlan), outbox);
   EXPECT_THAT(KindsOf(outbox), ElementsAre(Kind::kJournal));
@@ -240,6 +240,35 @@ TEST(JournalGateTest, NothingLeavesBeforeWhatIsWritten) {
   EXPECT_THAT(KindsOf(outbox), ElementsAre(Kind::kPlan));
   gate.OnTimer(1, outbox);
   EXPECT_THAT(KindsOf(outbox), ElementsAre(Kind::kHold));
+}
+
+// Writes down what it asks another node, whom it watches, and gives it a second.
+class Asker : public Actor {
+ public:
+  void OnMessage(const Envelope& envelope, Outbox& outbox) override {
+    (void)envelope;
+    outbox.Send(OfKind(MessageKind::kJournal));
+    outbox.Send(OfKind(MessageKind::kHold));
+    outbox.Attach(kHeartbeatLane, std::make_unique<Decider>());
+    outbox.SetTimer(1, Seconds(1));
+  }
+};
+
+TEST(JournalGateTest, NobodyIsLateWithAnAnswerBeforeTheQuestionHasLeft) {
+  JournalGate gate(std::make_unique<Asker>());
+  Outbox outbox;
+  gate.OnMessage(OfKind(MessageKind::kPeerSilent), outbox);
+  EXPECT_TRUE(outbox.attachments.empty());
+  ASSERT_EQ(outbox.timers.size(), 1u);
+  EXPECT_FALSE(outbox.timers[0].delay) << "of an earlier question";
+  outbox.Clear();
+  gate.OnMessage(OfKind(MessageKind::kJournaled, 1), outbox);
+  ASSERT_EQ(outbox.attachments.size(), 1u);
+  EXPECT_EQ(outbox.attachments[0].lane, kHeartbeatLane);
+  ASSERT_EQ(outbox.timers.size(), 1u);
+  EXPECT_EQ(outbox.timers[0].id, 1);
+  EXPECT_EQ(outbox.timers[0].delay, Seconds(1));
+  EXPECT_THAT(KindsOf(outbox), ElementsAre(MessageKind::kHold));
 }
 
 // Answers whoever asks, all under one address; the first question is one to write down.
