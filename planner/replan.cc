@@ -1,5 +1,6 @@
 #include "planner/replan.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <map>
 #include <optional>
@@ -156,6 +157,15 @@ Replanned Replan(const Job& job, const wire::PlanAndModel& current,
     result.plan = std::move(next);
   }
   return result;
+}
+
+void CopyPredictions(const Plan& from, Plan& to) {
+  to.set_iteration_ms(from.iteration_ms());
+  to.set_compute_ms(from.compute_ms());
+  to.set_simulated_ms(from.simulated_ms());
+  for (int b = 0; b < std::min(from.buckets_size(), to.buckets_size()); ++b) {
+    *to.mutable_buckets(b)->mutable_prediction() = from.buckets(b).prediction();
+  }
 }
 
 }  // namespace poseidon

@@ -28,4 +28,8 @@ Replanned Replan(const Job& job, const wire::PlanAndModel& current,
                  const wire::LayerTimes& measured, const JobPlanTrial& trial = {},
                  const std::stop_token& stop = {});
 
+// What Replanned.current has of predictions, into a plan of the same layout: by the time that they
+// are there another one may be in force, with other nodes or from another iteration on.
+void CopyPredictions(const Plan& from, Plan& to);
+
 }  // namespace poseidon

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <set>
 
+#include "planner/replan.h"
 #include "proto/plan_members.h"
 #include "transport/membership/member.h"
 
@@ -83,6 +84,7 @@ void StatusTracker::OnOverdue(const wire::Silent& overdue) {
 
 void StatusTracker::OnPlan(const wire::PlanAndModel& plan) {
   status_.plan = std::make_shared<const wire::PlanAndModel>(plan);
+  layouts_[plan.plan().number()] = plan.plan().layout();
   if (status_.iterations == 0) status_.iterations = plan.model().iterations();
   status_.iteration = std::max(status_.iteration, plan.plan().start_iteration());
   status_.timeline.reset();
@@ -104,7 +106,7 @@ void StatusTracker::OnPlan(const wire::PlanAndModel& plan) {
 void StatusTracker::OnRecalibration(const Plan& plan) {
   if (status_.plan == nullptr) return;
   auto better = std::make_shared<wire::PlanAndModel>(*status_.plan);
-  *better->mutable_plan() = plan;
+  CopyPredictions(plan, *better->mutable_plan());
   status_.plan = std::move(better);
 }
 
@@ -251,7 +253,7 @@ JobStatus StatusTracker::status(Time now) const {
   }
   if (status.plan == nullptr || finished_.empty()) return status;
   // Who has finished tells of all iterations.
-  const std::vector<BucketSums> sums = SumBuckets(status.plan->plan(), finished_);
+  const std::vector<BucketSums> sums = SumBuckets(status.plan->plan(), layouts_, finished_);
   for (size_t b = 0; b < sums.size(); ++b) {
     if (sums[b].measured_workers > 0) status.measured_ms[b] = sums[b].milliseconds;
   }

@@ -102,7 +102,7 @@ class StatusTracker {
   // All whose heartbeats are overdue.
   void OnOverdue(const wire::Silent& overdue);
   void OnPlan(const wire::PlanAndModel& plan);
-  // The same plan with better predictions.
+  // The present plan with better predictions, or an earlier one of the same layout.
   void OnRecalibration(const Plan& plan);
   void OnProgress(const wire::Progress& progress, Time now);
   // All that are or were slow.
@@ -130,6 +130,7 @@ class StatusTracker {
 
   JobStatus status_;
   std::vector<Measured> measured_;
+  PlanLayouts layouts_;
   WorkerReports finished_;
   std::deque<wire::IterationRecord> newest_;  // for the rates
 };

@@ -10,6 +10,7 @@
 #include "core/text/format.h"
 #include "planner/lane_choice.h"
 #include "planner/placement.h"
+#include "planner/replan.h"
 #include "proto/bucket.h"
 #include "scheduler/report/parameter_agreement.h"
 #include "scheduler/report/summary_lists.h"
@@ -85,6 +86,7 @@ void JobReport::Tell(const wire::JournalRecord& record) const {
 
 void JobReport::OnPlan(const wire::PlanAndModel& plan) {
   plan_ = plan;
+  layouts_[plan.plan().number()] = plan.plan().layout();
   workers_ = plan.plan().workers();
   stragglers_.SetPlan(plan.plan());
   if (!first_iteration_) first_iteration_ = plan.plan().start_iteration();
@@ -98,9 +100,9 @@ void JobReport::OnLinks(const wire::LinkReport& links) {
 }
 
 void JobReport::OnRecalibration(const Plan& plan) {
-  *plan_.mutable_plan() = plan;
+  CopyPredictions(plan, *plan_.mutable_plan());
   wire::JournalRecord record;
-  *record.mutable_recalibrated() = plan;
+  *record.mutable_recalibrated() = plan_.plan();
   Tell(record);
 }
 
@@ -343,7 +345,7 @@ std::string JobReport::PredictionReview() const {
     text +=
         Format(" since the plan of iteration %lld", static_cast<long long>(plan.start_iteration()));
   }
-  const std::vector<BucketSums> buckets = SumBuckets(plan_.plan(), finished_);
+  const std::vector<BucketSums> buckets = SumBuckets(plan, layouts_, finished_);
   std::vector<std::pair<double, int>> off;  // how many milliseconds, which bucket
   for (int b = 0; b < plan.buckets_size(); ++b) {
     if (buckets[b].measured_workers == 0 || !plan.buckets(b).has_prediction()) continue;
@@ -361,7 +363,7 @@ std::string JobReport::PredictionReview() const {
 }
 
 std::string JobReport::Json(const std::string& job_name, const wire::End& end) const {
-  const std::vector<BucketSums> sums = SumBuckets(plan_.plan(), finished_);
+  const std::vector<BucketSums> sums = SumBuckets(plan_.plan(), layouts_, finished_);
   nlohmann::ordered_json json;
   json["job"] = job_name;
   json["exit_code"] = end.job_exit_code() != 0 ? end.job_exit_code() : end.exit_code();

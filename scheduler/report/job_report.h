@@ -38,7 +38,7 @@ class JobReport {
   void OnPlan(const wire::PlanAndModel& plan);
   // What a worker has measured before the first plan; its rank is set.
   void OnLinks(const wire::LinkReport& links);
-  // The same plan, with better predictions.
+  // The present plan with better predictions, or an earlier one of the same layout.
   void OnRecalibration(const Plan& plan);
   // A line to show, at most one a second and one at the end of training: iteration, loss (mean over
   // the workers that tell one, if any does), images/s of all workers, and the share of the exchange
@@ -111,6 +111,7 @@ class JobReport {
   wire::PlanAndModel plan_;
   std::map<int, wire::LinkReport> links_;  // by the rank of the worker that has measured them
   std::map<int64_t, Iteration> open_;      // iterations that some workers have reported
+  PlanLayouts layouts_;
   std::optional<int64_t> first_iteration_;
   // By iteration from the first: whether it has come to an end, one bit each; and means over the
   // workers.

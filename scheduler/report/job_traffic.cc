@@ -10,14 +10,33 @@ bool IsServer(const wire::PeerTraffic& peer) {
   return peer.role() == static_cast<uint32_t>(Role::kServer) && peer.rank() >= 0;
 }
 
+// What one worker says of the plan's buckets, under all plans of its layout together.
+std::vector<wire::BucketTraffic> TrafficOf(const wire::WorkerReport& report, const Plan& plan,
+                                           const PlanLayouts& layouts) {
+  std::vector<wire::BucketTraffic> buckets(plan.buckets_size());
+  std::map<int, size_t> next;  // bucket, by plan
+  for (const wire::BucketTraffic& traffic : report.buckets()) {
+    const auto layout = layouts.find(traffic.plan());
+    if (layout == layouts.end() || layout->second != plan.layout()) continue;
+    const size_t bucket = next[traffic.plan()]++;
+    if (bucket >= buckets.size()) continue;
+    wire::BucketTraffic& sum = buckets[bucket];
+    sum.set_bytes_sent(sum.bytes_sent() + traffic.bytes_sent());
+    sum.set_bytes_received(sum.bytes_received() + traffic.bytes_received());
+    sum.set_exchange_seconds(sum.exchange_seconds() + traffic.exchange_seconds());
+    sum.set_exchanges(sum.exchanges() + traffic.exchanges());
+  }
+  return buckets;
+}
+
 }  // namespace
 
-std::vector<BucketSums> SumBuckets(const Plan& plan, const WorkerReports& reports) {
+std::vector<BucketSums> SumBuckets(const Plan& plan, const PlanLayouts& layouts,
+                                   const WorkerReports& reports) {
   std::vector<BucketSums> buckets(plan.buckets_size());
   for (const auto& [rank, report] : reports) {
     size_t next = 0;
-    for (const wire::BucketTraffic& traffic : report.buckets()) {
-      if (traffic.plan() != plan.number() || next == buckets.size()) continue;
+    for (const wire::BucketTraffic& traffic : TrafficOf(report, plan, layouts)) {
       BucketSums& sums = buckets[next++];
       sums.bytes_sent += traffic.bytes_sent();
       sums.bytes_received += traffic.bytes_received();

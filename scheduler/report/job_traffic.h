@@ -13,6 +13,9 @@ namespace poseidon {
 // The reports of the workers that finished, by rank.
 using WorkerReports = std::map<int, wire::WorkerReport>;
 
+// Plan.layout of each plan of the job, by Plan.number.
+using PlanLayouts = std::map<int, int>;
+
 // What all workers say of one bucket.
 struct BucketSums {
   int64_t bytes_sent = 0;
@@ -27,8 +30,10 @@ struct WorkerBytes {
   wire::PeerTraffic own_server;  // the one of the worker's rank
 };
 
-// The buckets of `plan`, in its order; what belongs to other plans of the job is left out.
-std::vector<BucketSums> SumBuckets(const Plan& plan, const WorkerReports& reports);
+// The buckets of `plan`, in its order, under all plans of its layout; what belongs to other plans
+// of the job is left out.
+std::vector<BucketSums> SumBuckets(const Plan& plan, const PlanLayouts& layouts,
+                                   const WorkerReports& reports);
 // What all workers say of each server, by rank, from the server's point of view.
 std::vector<wire::PeerTraffic> SumServers(const Plan& plan, const WorkerReports& reports);
 WorkerBytes BytesOf(const wire::WorkerReport& report);

@@ -156,6 +156,55 @@ TEST(JobReportTest, AfterASwitchTheNewPlansIterationsAreCompared) {
 }
 
 void AddPeer(Role role, int rank, int64_t sent, int64_t received, wire::WorkerReport& report) {
+// The same buckets, as after the loss of a worker.
+wire::PlanAndModel TakenUpAgain(int number, int64_t start) {
+  wire::PlanAndModel plan = TwoBuckets(false);
+  plan.mutable_plan()->set_number(number);
+  plan.mutable_plan()->set_start_iteration(start);
+  return plan;
+}
+
+TEST(JobReportTest, TrafficIsOfAllPlansWithTheLastOnesBuckets) {
+  JobReport report(2);
+  wire::PlanAndModel other = TakenUpAgain(1, 5);
+  other.mutable_plan()->set_layout(1);
+  for (const wire::PlanAndModel& plan : {TakenUpAgain(0, 0), other, TakenUpAgain(2, 9)}) {
+    report.OnPlan(plan);
+  }
+  wire::WorkerReport first = Report(0, 0.1);
+  for (const int plan : {1, 2}) {
+    const wire::WorkerReport more = Report(0, plan == 1 ? 0.9 : 0.3);
+    for (wire::BucketTraffic bucket : more.buckets()) {
+      bucket.set_plan(plan);
+      *first.add_buckets() = bucket;
+    }
+  }
+  report.OnFinished(first);
+  wire::WorkerReport replacement = Report(1, 0.4);
+  for (wire::BucketTraffic& bucket : *replacement.mutable_buckets()) bucket.set_plan(2);
+  report.OnFinished(replacement);
+  const auto json = nlohmann::json::parse(report.Json("job", {}));
+  EXPECT_EQ(json["buckets"][0]["bytes_sent"], 3 * 160);
+  EXPECT_EQ(json["buckets"][1]["bytes_received"], 3 * 401);
+  EXPECT_NEAR(json["buckets"][0]["measured_ms"], 30, 1e-9) << "the mean of 20 ms and 40 ms";
+}
+
+TEST(JobReportTest, PredictionsOfAnEarlierPlanLeaveTheLastOneInForce) {
+  std::vector<wire::JournalRecord> journal;
+  JobReport report(2, [&journal](const wire::JournalRecord& told) { journal.push_back(told); });
+  report.OnPlan(TakenUpAgain(0, 0));
+  report.OnPlan(TakenUpAgain(1, 15));
+  report.OnRecalibration(TwoBuckets(true).plan());
+  ASSERT_EQ(journal.size(), 1u);
+  const Plan& plan = journal[0].recalibrated();
+  EXPECT_EQ(plan.number(), 1);
+  EXPECT_EQ(plan.start_iteration(), 15);
+  EXPECT_EQ(plan.iteration_ms(), 100);
+  const auto json = nlohmann::json::parse(report.Json("job", {}));
+  EXPECT_EQ(json["predicted_iteration_ms"], 100);
+  EXPECT_EQ(json["buckets"][0]["predicted_ms"], 10);
+}
+
   wire::PeerTraffic& peer = *report.add_peers();
   peer.set_role(static_cast<uint32_t>(role));
   peer.set_rank(rank);

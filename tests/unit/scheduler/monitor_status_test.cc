@@ -121,6 +121,19 @@ TEST_F(MonitorStatusTest, ATimelineOfAnotherPlanIsLeftOut) {
   EXPECT_TRUE(Json(110)["timeline"]["waits"].empty());
 }
 
+// It may have been computed for a plan that has been taken up again since.
+TEST_F(MonitorStatusTest, BetterPredictionsLeaveThePlanInForce) {
+  Plan();
+  wire::PlanAndModel plan = *tracker_.status(Seconds(1)).plan;
+  plan.mutable_plan()->set_iteration_ms(40);
+  const poseidon::Plan better = plan.plan();
+  plan.mutable_plan()->set_number(1);
+  tracker_.OnPlan(plan);
+  tracker_.OnRecalibration(better);
+  EXPECT_EQ(tracker_.status(Seconds(1)).plan->plan().number(), 1);
+  EXPECT_EQ(tracker_.status(Seconds(1)).plan->plan().iteration_ms(), 40);
+}
+
 TEST_F(MonitorStatusTest, NamesWhoIsLateAndWhoWaits) {
   Join();
   Plan();
