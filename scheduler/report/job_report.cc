@@ -393,7 +393,7 @@ std::string JobReport::Json(const std::string& job_name, const wire::End& end) c
   json["buckets"] = BucketsJson(plan_, sums);
   json["workers"] = WorkersJson(finished_);
   json["servers"] = ServersJson(SumServers(plan_.plan(), finished_));
-  if (!links_.empty()) json["links"] = LinksJson(links_, workers_);
+  if (!links_.empty()) json["links"] = LinksJson(links_, first_workers_);
   return json.dump(2) + "\n";
 }
 

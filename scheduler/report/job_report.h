@@ -27,8 +27,9 @@ class JobReport {
   // slow or has finished.
   using OnRecord = std::function<void(const wire::JournalRecord&)>;
 
+  // `workers`: of the job config.
   explicit JobReport(int workers, OnRecord on_record = {})
-      : workers_(workers), on_record_(std::move(on_record)) {
+      : first_workers_(workers), workers_(workers), on_record_(std::move(on_record)) {
     stragglers_.SetWorkers(workers);
   }
 
@@ -106,12 +107,13 @@ class JobReport {
   double ImagesPerSecondOfEach() const;
   double ExposedShare() const;
 
-  int workers_;
+  const int first_workers_;  // who have measured links
+  int workers_;              // of the present plan
   OnRecord on_record_;
   wire::PlanAndModel plan_;
+  PlanLayouts layouts_;
   std::map<int, wire::LinkReport> links_;  // by the rank of the worker that has measured them
   std::map<int64_t, Iteration> open_;      // iterations that some workers have reported
-  PlanLayouts layouts_;
   std::optional<int64_t> first_iteration_;
   // By iteration from the first: whether it has come to an end, one bit each; and means over the
   // workers.

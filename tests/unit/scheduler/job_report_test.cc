@@ -67,6 +67,7 @@ TEST(JobReportTest, LinksAreThoseThatWorkersHaveMeasured) {
   link.set_latency_seconds(0.25);
   link.set_goodput_bytes_per_second(1e6);
   report.OnLinks(links);
+  report.OnPlan(TwoBuckets(false));  // for two workers, as one has left
   const nlohmann::json expected = nlohmann::json::parse(
       R"([{"from": 2, "to": 1, "latency_ms": 250.0, "goodput_bytes_per_second": 1e6}])");
   EXPECT_EQ(nlohmann::json::parse(report.Json("job", {}))["links"], expected);
@@ -155,7 +156,6 @@ TEST(JobReportTest, AfterASwitchTheNewPlansIterationsAreCompared) {
                                  "the plan of iteration 45"));
 }
 
-void AddPeer(Role role, int rank, int64_t sent, int64_t received, wire::WorkerReport& report) {
 // The same buckets, as after the loss of a worker.
 wire::PlanAndModel TakenUpAgain(int number, int64_t start) {
   wire::PlanAndModel plan = TwoBuckets(false);
@@ -205,6 +205,7 @@ TEST(JobReportTest, PredictionsOfAnEarlierPlanLeaveTheLastOneInForce) {
   EXPECT_EQ(json["buckets"][0]["predicted_ms"], 10);
 }
 
+void AddPeer(Role role, int rank, int64_t sent, int64_t received, wire::WorkerReport& report) {
   wire::PeerTraffic& peer = *report.add_peers();
   peer.set_role(static_cast<uint32_t>(role));
   peer.set_rank(rank);
