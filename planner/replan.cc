@@ -160,6 +160,7 @@ Replanned Replan(const Job& job, const wire::PlanAndModel& current,
 }
 
 void CopyPredictions(const Plan& from, Plan& to) {
+  if (from.layout() != to.layout()) return;
   to.set_iteration_ms(from.iteration_ms());
   to.set_compute_ms(from.compute_ms());
   to.set_simulated_ms(from.simulated_ms());

@@ -28,8 +28,9 @@ Replanned Replan(const Job& job, const wire::PlanAndModel& current,
                  const wire::LayerTimes& measured, const JobPlanTrial& trial = {},
                  const std::stop_token& stop = {});
 
-// What Replanned.current has of predictions, into a plan of the same layout: by the time that they
-// are there another one may be in force, with other nodes or from another iteration on.
+// What Replanned.current has of predictions, into a plan of the same layout; into another one
+// nothing. By the time that they are there another one may be in force, with other nodes, from
+// another iteration on, or of other buckets.
 void CopyPredictions(const Plan& from, Plan& to);
 
 }  // namespace poseidon

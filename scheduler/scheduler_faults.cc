@@ -87,6 +87,9 @@ void SchedulerActor::BeginAnew(const std::vector<NodeId>& awaited, const std::st
 
 void SchedulerActor::OnPhaseDeadline(Outbox& outbox) {
   if (phase_ == Phase::kRegrouping && ShrinksAtLast(outbox)) return;
+  if (phase_ == Phase::kRegrouping && stop_wanted_) {
+    return End(ExitCode::kInterrupted, "a signal stopped it; " + WhatIsLate(), outbox);
+  }
   const std::vector<NodeId> late = Awaited();
   if (!Recovers() || late.empty()) {
     return End(ExitCode::kDeadlineExceeded, WhatIsLate(), outbox);

@@ -193,18 +193,20 @@ void Trainer::ExchangeValuesBesideModel() {
   if (!sends && !session_.awaits_statistics()) return;
   KeptStatistics& statistics = net_.statistics();
   const size_t kept = statistics.floats();
+  // Before other values are read: it waits for all that goes back on devices.
+  std::vector<float> copied = sends ? statistics.Copy() : std::vector<float>();
   NetValues untrained = net_.engine().UntrainedValues();
   size_t floats = kept + UntrainedFloats(untrained);
   // More than a message takes stays what every worker reads for itself.
-  if (floats * sizeof(float) > size_t{kMostBodyBytes}) {
+  constexpr size_t kMost = kMostBodyBytes / sizeof(float);
+  if (floats > kMost) {
     untrained.clear();
     floats = kept;
   }
-  if (floats == 0) return;
+  if (floats == 0 || floats > kMost) return;
   if (sends) {
-    std::vector<float> values = statistics.Copy();
-    AppendUntrained(untrained, values);
-    return session_.SendStatistics(values);
+    AppendUntrained(untrained, copied);
+    return session_.SendStatistics(copied);
   }
   const std::vector<float> values = session_.AwaitStatistics(floats);
   statistics.Set(std::span(values).first(kept));

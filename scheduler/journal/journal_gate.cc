@@ -58,7 +58,11 @@ void JournalGate::Run(const Call& call, Outbox& outbox) {
     held_.push_back({records_, std::move(attachment)});
   }
   for (const Outbox::Timer& timer : std::exchange(outbox.timers, {})) {
-    // Of what was set before nothing is to come any more.
+    // Of what was set before nothing is to come any more, be it held or not.
+    std::erase_if(held_, [&timer](const Held& held) {
+      const auto* const earlier = std::get_if<Outbox::Timer>(&held.what);
+      return earlier != nullptr && earlier->id == timer.id;
+    });
     outbox.CancelTimer(timer.id);
     held_.push_back({records_, timer});
   }

@@ -73,8 +73,7 @@ void JobReport::Restore(const wire::JournalRecord& record) {
     case Record::kStraggler:
       return stragglers_.Restore(StragglerOf(record.straggler()));
     case Record::kRecalibrated:
-      *plan_.mutable_plan() = record.recalibrated();
-      return;
+      return CopyPredictions(record.recalibrated(), *plan_.mutable_plan());
     default:
       return;
   }

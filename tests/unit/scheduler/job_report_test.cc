@@ -203,6 +203,13 @@ TEST(JobReportTest, PredictionsOfAnEarlierPlanLeaveTheLastOneInForce) {
   const auto json = nlohmann::json::parse(report.Json("job", {}));
   EXPECT_EQ(json["predicted_iteration_ms"], 100);
   EXPECT_EQ(json["buckets"][0]["predicted_ms"], 10);
+  // They may be written down behind a plan that they are not for.
+  wire::JournalRecord late;
+  *late.mutable_recalibrated() = TwoBuckets(true).plan();
+  late.mutable_recalibrated()->set_layout(7);
+  late.mutable_recalibrated()->set_iteration_ms(5);
+  report.Restore(late);
+  EXPECT_EQ(nlohmann::json::parse(report.Json("job", {}))["predicted_iteration_ms"], 100);
 }
 
 void AddPeer(Role role, int rank, int64_t sent, int64_t received, wire::WorkerReport& report) {

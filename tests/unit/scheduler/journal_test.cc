@@ -271,6 +271,23 @@ TEST(JournalGateTest, NobodyIsLateWithAnAnswerBeforeTheQuestionHasLeft) {
   EXPECT_THAT(KindsOf(outbox), ElementsAre(MessageKind::kHold));
 }
 
+// As where a second node is lost before the first loss is written down: nobody answers the first
+// question any more.
+TEST(JournalGateTest, ADeadlineIsTheLastQuestions) {
+  JournalGate gate(std::make_unique<Asker>());
+  Outbox outbox;
+  for (int loss = 0; loss < 2; ++loss) {
+    gate.OnMessage(OfKind(MessageKind::kPeerSilent), outbox);
+    outbox.Clear();
+  }
+  gate.OnMessage(OfKind(MessageKind::kJournaled, 1), outbox);
+  EXPECT_TRUE(outbox.timers.empty());
+  EXPECT_THAT(KindsOf(outbox), ElementsAre(MessageKind::kHold));
+  gate.OnMessage(OfKind(MessageKind::kJournaled, 2), outbox);
+  ASSERT_EQ(outbox.timers.size(), 1u);
+  EXPECT_EQ(outbox.timers[0].delay, Seconds(1));
+}
+
 // Answers whoever asks, all under one address; the first question is one to write down.
 class Answerer : public Actor {
  public:

@@ -275,6 +275,18 @@ TEST_F(SchedulerDeadlinesTest, AStopInARecoveryIsForWhenTheJobGoesOn) {
   EXPECT_TRUE(HasSent(MessageKind::kPauseRequest));
 }
 
+TEST_F(SchedulerDeadlinesTest, AStoppedJobWhosePlaceNobodyTakesIsInterrupted) {
+  constexpr TimerId kPhaseDeadline = 1;
+  BeginTraining();
+  FallSilent(kWorkers[1]);
+  Hold();
+  Ask(MessageKind::kStopTraining);
+  outbox_.Clear();
+  scheduler_->OnTimer(kPhaseDeadline, outbox_);
+  TakeSent();
+  EXPECT_THAT(TakeEnd(), testing::StartsWith("130 a signal stopped it; lost worker 1"));
+}
+
 // Between its plan and the start of that the next scheduler is lost, too.
 TEST_F(SchedulerDeadlinesTest, GoingBackFromAPauseIsWrittenDown) {
   BeginTraining();
