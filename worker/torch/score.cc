@@ -41,7 +41,11 @@ std::vector<float> Joined(const std::vector<std::vector<float>>& blobs) {
 }
 
 TestResult Score(const SolverNet& net, const std::vector<std::string>& weights, int64_t batches) {
-  const NetDescription description = DescribeNet(net);
+  NetDescription description = DescribeNet(net);
+  // Nobody learns here, so all that a Python layer has is its own.
+  for (LayerDescription& layer : description.layers) {
+    for (ParameterDescription& parameter : layer.parameters) parameter.lr_mult = 0;
+  }
   TorchTester tester(description, {.rank = 0, .workers = 1, .shuffle = false, .seed = kSeed},
                      batches);
   NetValues values = FilledValues(description);

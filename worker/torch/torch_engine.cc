@@ -82,6 +82,19 @@ void CheckSameParameters(const LayerDescription& train, const LayerDescription& 
   }
 }
 
+// Whether a layer learns is for the train net to say: what only a test net has nobody learns.
+NetDescription DescribeTestNet(const SolverNet& net, const NetDescription& train) {
+  NetDescription test = DescribeNet(net);
+  for (LayerDescription& layer : test.layers) {
+    const std::optional<int> step = FindLayer(train, layer.name());
+    if (step) CheckSameParameters(train.layers[*step], layer);
+    for (size_t i = 0; i < layer.parameters.size(); ++i) {
+      layer.parameters[i].lr_mult = step ? train.layers[*step].parameters[i].lr_mult : 0;
+    }
+  }
+  return test;
+}
+
 class TorchEngine : public Engine {
  public:
   explicit TorchEngine(const TorchEngineOptions& options);
@@ -210,15 +223,10 @@ void TorchEngine::MakeTestNets(const TorchEngineOptions& options) {
   if (options.rank != 0 && !options.may_test) return;
   for (size_t i = 0; i < options.solver.tests.size(); ++i) {
     tests_.push_back(std::make_unique<TorchTester>(
-        DescribeNet(options.solver.tests[i]),
+        DescribeTestNet(options.solver.tests[i], train_->description()),
         BatchReaderOptions{
             .rank = 0, .workers = 1, .shuffle = false, .seed = seed_, .feed = options.feed},
         options.solver.parameter.test_iter(static_cast<int>(i)), device_, options.device));
-    const TorchTester& test = *tests_.back();
-    for (const LayerDescription& layer : train_->description().layers) {
-      const std::optional<int> step = FindLayer(test.description(), layer.name());
-      if (step) CheckSameParameters(layer, test.description().layers[*step]);
-    }
   }
 }
 

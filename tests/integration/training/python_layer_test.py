@@ -50,6 +50,21 @@ class Euclidean(caffe.Layer):
         bottom[0].diff[...] = self.difference / bottom[0].num
 '''
 
+# Counts its batches in a blob.
+COUNTER = """
+
+class Counter(caffe.Layer):
+    def setup(self, bottom, top):
+        self.blobs.add_blob(1)
+
+    def reshape(self, bottom, top):
+        top[0].reshape(1)
+
+    def forward(self, bottom, top):
+        self.blobs[0].data[...] += 1
+        top[0].data[...] = self.blobs[0].data
+"""
+
 PYTHON_LOSS = (
     """type: "Python" loss_weight: 1 python_param { module: "points" layer: "Euclidean" }"""
 )
@@ -116,6 +131,32 @@ class PythonLayerTest(cluster.ClusterTest):
         self.assertAlmostEqual(
             together["test_loss"], apart["test_loss"], delta=apart["test_loss"] / 100
         )
+
+    def test_what_only_test_nets_have_is_their_layers_to_change(self):
+        """Also where no param says lr_mult: 0."""
+        self.write_net(batch=16)
+        for name, text in [
+            ("points.py", COUNTER),
+            (
+                "net.prototxt",
+                """
+                layer { name: "count" type: "Python" top: "count" include { phase: TEST }
+                        python_param { module: "points" layer: "Counter" } }""",
+            ),
+            ("solver.prototxt", f'snapshot_prefix: "{self.path("points")}"'),
+        ]:
+            with open(self.path(name), "a", encoding="utf-8") as file:
+                file.write(text)
+        self.train(workers=2)
+        test = self.start(
+            "poseidon",
+            "test",
+            f"--net={self.path('net.prototxt')}",
+            f"--weights={self.path('points_iter_60.caffemodel')}",
+            "--iterations=4",
+        )
+        self.assertEqual(test.wait(), cluster.SUCCESS, test.output())
+        self.assertIn("\ncount: 2.5\n", test.output())  # the mean of 1 to 4
 
     def test_what_a_layer_prints_is_in_the_workers_log(self):
         self.write_net(batch=4)
