@@ -1,9 +1,6 @@
 #include "launch/job_cluster.h"
 
 #include <google/protobuf/text_format.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -53,32 +50,6 @@ std::string TextOf(const Job& job) {
   std::string text;
   google::protobuf::TextFormat::PrintToString(job, &text);
   return text;
-}
-
-bool PortIsFree(int port) {
-  const int probe = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  const int on = 1;
-  setsockopt(probe, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_ANY);
-  address.sin_port = htons(static_cast<uint16_t>(port));
-  const bool is_free = bind(probe, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
-  close(probe);
-  return is_free;
-}
-
-// A port that is free together with the next one.
-int FindPortPair() {
-  std::random_device random;
-  // Below Linux's range for outgoing connections (32768 up), so that none takes it meanwhile.
-  constexpr unsigned kFirst = 20000;
-  constexpr unsigned kPorts = 12000;
-  for (int attempt = 0; attempt < 1000; ++attempt) {
-    const int port = static_cast<int>(kFirst + random() % kPorts);
-    if (PortIsFree(port) && PortIsFree(port + 1)) return port;
-  }
-  throw Error(ExitCode::kFailure, "found no free port for the scheduler");
 }
 
 void RemoveFiles(const std::string& directory, bool (*is_one)(const std::string& name)) {
@@ -151,7 +122,9 @@ void JobCluster::Prepare() {
     ResolveFiles(options_.config);
   }
   if (!options_.hosts) CheckThreads(job);
-  if (!options_.scheduler_port_set) job.mutable_cluster()->set_scheduler_port(FindPortPair());
+  if (!options_.scheduler_port_set) {
+    job.mutable_cluster()->set_scheduler_port(ports_.emplace().first());
+  }
   if (job.training().threads() == 0 && !options_.hosts) {
     const int cores = static_cast<int>(std::thread::hardware_concurrency());
     job.mutable_training()->set_threads(std::max(1, cores / job.cluster().workers()));

@@ -13,6 +13,7 @@
 #include "core/program.h"
 #include "launch/daemon_watch.h"
 #include "launch/host_list.h"
+#include "launch/port_pair.h"
 #include "launch/remote_shell.h"
 #include "proto/job_config.h"
 
@@ -100,9 +101,10 @@ class JobCluster {
   std::string LogOf(const std::string& name) const;
 
   JobClusterOptions options_;
-  std::string text_for_hosts_;    // of OUT/job.prototxt, with the job's key
-  std::optional<FileLock> lock_;  // of OUT
-  std::vector<Node> nodes_;       // the scheduler first
+  std::string text_for_hosts_;     // of OUT/job.prototxt, with the job's key
+  std::optional<FileLock> lock_;   // of OUT
+  std::optional<PortPair> ports_;  // the scheduler's, unless the user has named one
+  std::vector<Node> nodes_;        // the scheduler first
   std::vector<ChildProcess> children_;
   bool stopped_ = false;
 };

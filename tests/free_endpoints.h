@@ -15,10 +15,10 @@ namespace poseidon {
 
 // So many "127.0.0.1:port" that nobody listens on now. Drawn at random below the ports that the
 // kernel hands out by itself (from 32768), or the lane of one node could take the port meant for
-// the next.
+// the next; and below those of jobs (from 20000), whose scheduler may be away for a moment.
 inline std::vector<std::string> FreeEndpoints(int count) {
   constexpr int kFirst = 10000;
-  constexpr int kPorts = 20000;
+  constexpr int kPorts = 10000;
   Random random(std::chrono::steady_clock::now().time_since_epoch().count() ^ getpid());
   std::vector<int> held;  // until all are known, so that none comes twice
   std::vector<std::string> endpoints;
