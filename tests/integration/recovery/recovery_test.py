@@ -258,6 +258,7 @@ class RestartedByRunTest(RecoveryTest):
     @cluster.slow
     def test_another_killed_at_any_moment_of_a_recovery(self):
         """Between a death and the moment when training goes on."""
+        self.iterations = 3 * ITERATIONS  # so that training is not done by then
         seed = random.randrange(1 << 30)
         draw = random.Random(seed)
         for attempt in range(12):
@@ -268,8 +269,7 @@ class RestartedByRunTest(RecoveryTest):
                 time.sleep(delay)  # the moment is what is tried
                 self.kill(second)
                 self.assertEqual(run.wait(), cluster.SUCCESS)
-                together = self.recoveries() == 1
-                lost = [[first, second]] if together else [[first], [second]]
+                lost = [[first, second]] if self.recoveries() == 1 else [[first], [second]]
                 self.assert_as_undisturbed("BYTES", *lost)
 
     def recoveries(self):
