@@ -203,7 +203,13 @@ void Trainer::ExchangeValuesBesideModel() {
     untrained.clear();
     floats = kept;
   }
-  if (floats == 0 || floats > kMost) return;
+  if (floats > kMost) {
+    LOG(WARNING) << "statistics of " << floats
+                 << " numbers are more than a message takes; who is "
+                    "new to the job begins with those that it has read";
+    return;
+  }
+  if (floats == 0) return;
   if (sends) {
     AppendUntrained(untrained, copied);
     return session_.SendStatistics(copied);
