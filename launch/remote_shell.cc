@@ -63,9 +63,10 @@ std::string ScriptFor(const RemoteShell& shell, const RemoteCommand& command) {
   // ssh's own code must not be the program's.
   script += "wait $daemon; code=$?; [ $code -ne " + std::to_string(kConnectionFailed) +
             " ] || code=" + std::to_string(static_cast<int>(ExitCode::kFailure)) + "\n";
-  script += "{ kill $watcher; wait $watcher; kill -KILL -- -$daemon; } 2>/dev/null\n";
+  script += "kill -KILL -- -$daemon 2>/dev/null\n";
   if (!command.result.empty()) script += "cat " + out + "/" + command.result + " 2>/dev/null\n";
-  script += clean + "\nexit $code\n";
+  // The watcher goes last, so that it cleans up where this shell is killed before it has.
+  script += clean + "\n{ kill $watcher; wait $watcher; } 2>/dev/null\nexit $code\n";
   return script;
 }
 

@@ -163,6 +163,26 @@ class RunOnHostsTest(TrainingTest):
         # Who watches a daemon there asks it to end for five seconds, on a busy machine for longer.
         self.assert_nothing_there(cluster.PATIENCE)
 
+    def test_a_shell_that_is_killed_as_it_ends_leaves_nothing(self):
+        # The first `rm` ends the shell that has started it before anything is removed.
+        os.mkdir(self.path("first"))
+        remover = self.write(
+            "first/rm",
+            f"#!/bin/sh\nmkdir {self.path('once')} 2>/dev/null && kill -KILL $PPID && exit 1\n"
+            f'exec {shutil.which("rm")} "$@"\n',
+        )
+        os.chmod(remover, 0o755)
+        # As on another machine it is in no process group that ends with the connection.
+        self.shell = self.write_shell(
+            f"PATH={self.path('first')}:$PATH; export PATH\n" 'setsid --wait sh -c "$*"; exit $?'
+        )
+        run = self.start_on_hosts(endless())
+        run.await_output("iteration ")
+        run.signal(signal.SIGINT)
+        self.assertNotEqual(run.wait(), cluster.SUCCESS, run.output())
+        self.assertTrue(os.path.exists(self.path("once")))
+        self.assert_nothing_there(cluster.PATIENCE)
+
     @cluster.slow
     def test_killed_there(self):
         run = self.start_on_hosts(endless())

@@ -224,6 +224,12 @@ TEST(ZmqRuntime, CountsWhatQueuesAndHowLongItsActorsTake) {
   const Duration stood = SteadyNow() - still;
   takes = true;
   for (int i = 0; i < kFrames; ++i) ASSERT_TRUE(nodes[1]->mailbox().Take(kPatience));
+  // The last frame may be there before the lane that has sent it gets to count it.
+  const Time sent = SteadyNow();
+  while (counters.queued_frames > 0 || counters.queued_bytes > 0) {
+    ASSERT_LT(SteadyNow() - sent, kPatience);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
   EXPECT_EQ(counters.queued_frames, 0);
   EXPECT_EQ(counters.queued_bytes, 0);
   EXPECT_GE(nodes[1]->counters().busy_nanoseconds, stood.count());
