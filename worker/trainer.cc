@@ -344,7 +344,11 @@ void Trainer::CheckParameters() const {
 
 void Trainer::Display(float loss) {
   if (!session_.leads() || options_.display <= 0) return;
-  recent_losses_.push_back(loss);
+  // Of this worker's own samples, as the log of one that trains alone.
+  const Plan& plan = session_.plan();
+  const double share = ShareOfSamples({plan.parts().begin(), plan.parts().end()},
+                                      static_cast<size_t>(PlaceOfWorker(plan, session_.rank())));
+  recent_losses_.push_back(static_cast<float>(loss / share));
   if (static_cast<int64_t>(recent_losses_.size()) > options_.average_loss) {
     recent_losses_.pop_front();
   }

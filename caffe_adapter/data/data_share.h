@@ -53,6 +53,17 @@ inline int64_t FirstPosition(const DataShare& share, int64_t place, int64_t batc
   return batch * all + std::accumulate(share.parts.begin(), own, int64_t{0});
 }
 
+// How many times as many samples as the mean part has the part of the worker at `place`; 1 where
+// all have as many. With the mean over a worker's samples times this, the mean over workers is the
+// mean over all samples.
+//
+//   ShareOfSamples({5, 3}, 1)  ->  0.75
+inline double ShareOfSamples(const std::vector<int64_t>& parts, std::size_t place) {
+  if (parts.empty()) return 1;
+  const auto all = static_cast<double>(std::accumulate(parts.begin(), parts.end(), int64_t{0}));
+  return static_cast<double>(parts.at(place) * static_cast<int64_t>(parts.size())) / all;
+}
+
 // That of one of a worker's `replicas`, which read as so many workers would.
 inline DataShare ShareOfReplica(DataShare share, int64_t replica, int64_t replicas) {
   share.place = share.place * replicas + replica;

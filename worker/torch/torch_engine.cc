@@ -11,7 +11,6 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -158,7 +157,7 @@ class TorchEngine : public Engine {
   bool ChangesInPasses(int step) const;
   std::vector<std::vector<float>> ValuesOf(int step) const;
   // Makes the train net anew for a part of the batch of all workers.
-  void TakePart(int64_t part, const std::vector<int64_t>& parts);
+  void TakePart(const DataShare& share);
   void MakeTestNets(const TorchEngineOptions& options);
   // Gives memory of the engine's own to the layers whose parameters the model lacks.
   void BindOwnParameters();
@@ -285,7 +284,7 @@ void TorchEngine::FillParameters() {
 
 void TorchEngine::SetShare(const DataShare& share) {
   Do([&] {
-    if (!share.parts.empty()) TakePart(share.parts.at(share.place), share.parts);
+    if (!share.parts.empty()) TakePart(share);
     train_->SetShare(share);
   });
 }
@@ -295,14 +294,12 @@ void TorchEngine::SetPauses(const std::optional<std::set<int>>& steps) {
   Do([&] { train_->SetPauses(pauses_); });
 }
 
-void TorchEngine::TakePart(int64_t part, const std::vector<int64_t>& parts) {
+void TorchEngine::TakePart(const DataShare& share) {
+  const int64_t part = share.parts.at(share.place);
   if (part == batch_) return;
-  // The mean over workers of what each one's loss, a mean over its part, is multiplied with so is
-  // the mean over all samples.
-  const auto all = static_cast<double>(std::accumulate(parts.begin(), parts.end(), int64_t{0}));
-  const double share = static_cast<double>(part) * static_cast<double>(parts.size()) / all;
   train_.reset();  // its files can't be open twice
-  train_.emplace(DescribeTrainNet(options_, part, static_cast<float>(share)),
+  train_.emplace(DescribeTrainNet(options_, part,
+                                  static_cast<float>(ShareOfSamples(share.parts, share.place))),
                  TrainReading(options_), ToArithmetic(options_, graphs_.get()));
   batch_ = part;
   for (int step = 0; step < steps(); ++step) {

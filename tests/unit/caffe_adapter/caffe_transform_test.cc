@@ -234,6 +234,16 @@ TEST(CaffeDataOrderTest, ReplicasReadAsSoManyWorkersWould) {
   EXPECT_EQ(BatchesBefore(share, 12), 2 * (4 * 10 + 3 * 2));
 }
 
+// With which losses are the same whichever parts the workers have: means of 2 and of 4 over 5 and 3
+// of 8 samples.
+TEST(CaffeDataOrderTest, TheMeanOfWeightedPartsIsThatOfAllSamples) {
+  const std::vector<int64_t> parts = {5, 3};
+  EXPECT_EQ((ShareOfSamples(parts, 0) * 2 + ShareOfSamples(parts, 1) * 4) / 2,
+            (5 * 2 + 3 * 4) / 8.0);
+  EXPECT_EQ(ShareOfSamples({4, 4, 4}, 2), 1);
+  EXPECT_EQ(ShareOfSamples({}, 2), 1);
+}
+
 TEST(CaffeDataOrderTest, UnshuffledIsDatabaseOrder) {
   const std::vector<int64_t> records = Read(1, 1, 206, false);
   for (int64_t i = 0; i < 206; ++i) EXPECT_EQ(records[static_cast<size_t>(i)], i % 103);
