@@ -2,6 +2,7 @@
 """The wheel, built by tools/wheel and installed into a bare environment away from the source tree, has
 all it needs beside a PyTorch: libraries, programs, the command."""
 
+import os
 import pathlib
 import subprocess
 import sys
@@ -17,9 +18,10 @@ import sys
 {imports}
 import torch
 torch.set_num_threads(1)
-poseidon_torch.init(out=sys.argv[1])
+poseidon_torch.init({start})
 model = torch.nn.Linear(8, 4)
-optimizer = poseidon_torch.distribute(model, torch.optim.SGD(model.parameters(), lr=0.1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+optimizer = poseidon_torch.distribute(model, optimizer, update="{update}")
 for _ in range(20):
     optimizer.zero_grad()
     model(torch.randn(4, 8)).square().mean().backward()
@@ -51,7 +53,9 @@ class Wheel(unittest.TestCase):
             ("import torch, poseidon_torch", "import poseidon_torch, torch")
         ):
             program = self.folder / f"training-{number}.py"
-            program.write_text(TRAINING.format(imports=imports))
+            program.write_text(
+                TRAINING.format(imports=imports, start="out=sys.argv[1]", update="worker")
+            )
             port = ranks.free_port()
             processes = []
             for rank in range(2):
@@ -71,6 +75,32 @@ class Wheel(unittest.TestCase):
                 said = process.communicate(timeout=60)[0]
                 self.assertEqual(process.returncode, 0, said)
                 self.assertIn(f"trained with {self.environment}", said)
+
+    def test_the_command_starts_a_program(self):
+        program = self.folder / "started.py"
+        program.write_text(
+            TRAINING.format(imports="import poseidon_torch", start="", update="server")
+        )
+        (self.folder / "job.prototxt").write_text(
+            """name: "wheel" cluster { workers: 2 servers: 1 }
+            communication { policy: ALL_PS update_at: SERVERS }"""
+        )
+        command = [self.environment / "bin/poseidon", "run", "--config=job.prototxt"]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        environment.pop("PYTHONPATH", None)
+        done = subprocess.run(
+            [*command, "--", self.python, program],
+            env=environment,
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=ranks.PATIENCE,
+            check=False,
+        )
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        for rank in range(2):
+            said = (self.folder / f"out/wheel/logs/worker-{rank}.log").read_text()
+            self.assertIn(f"trained with {self.environment}", said)
 
     def test_the_command(self):
         command = self.environment / "bin/poseidon"
