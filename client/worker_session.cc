@@ -130,8 +130,8 @@ WorkerSession::WorkerSession(const WorkerSessionOptions& options,
   if (job.recovery().mode() != Recovery::NONE && !options_.goes_back) {
     throw ConfigError(
         "recovery.mode: this program can't go back to an earlier iteration, as recovery asks for; "
-        "leave recovery out, and let `poseidon run --restarts=N` start the job again from its "
-        "newest snapshot");
+        "leave recovery out, and let `poseidon run --restarts=N` start the job again; the program "
+        "itself has to find its newest checkpoint then");
   }
   if (job.training().batch() == Training::BALANCED && !options_.shares_batch) {
     throw ConfigError(

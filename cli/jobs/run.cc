@@ -198,6 +198,13 @@ std::string KeepLogs(const std::string& out, int restart) {
   return kept;
 }
 
+// From where a job is run again that has written no snapshot on this machine.
+std::string StartOf(const JobClusterOptions& options) {
+  if (!options.program.empty()) return "as it was started; its program has to find its checkpoint";
+  return options.hosts ? "from the newest snapshot that worker 0 finds"
+                       : "from where it was started, as it has written no snapshot yet";
+}
+
 // Runs the job, and again after what may pass, as often as --restarts allows.
 ExitCode RunToTheEnd(JobClusterOptions options, const std::optional<Solver>& solver,
                      Interruption& interruption) {
@@ -206,8 +213,7 @@ ExitCode RunToTheEnd(JobClusterOptions options, const std::optional<Solver>& sol
     JobCluster cluster(options);
     const ExitCode code = cluster.Wait(interruption);
     if (cluster.stopped() || !MayPass(code) || restarts == FLAGS_restarts) return code;
-    std::string from = options.hosts ? "the newest snapshot that worker 0 finds"
-                                     : "where it was started, as it has written no snapshot yet";
+    std::string start = StartOf(options);
     Training& training = *options.config.job.mutable_training();
     if (const std::optional<std::string> own = OwnSnapshot(solver, begin)) {
       if (const auto why = WhyNothingIsLeft(*own, training, *solver)) {
@@ -217,22 +223,23 @@ ExitCode RunToTheEnd(JobClusterOptions options, const std::optional<Solver>& sol
       }
       training.clear_weights();
       training.set_snapshot(*own);
-      from = *own;
+      start = "from " + *own;
     }
     const std::string kept = KeepLogs(options.out, restarts + 1);
-    std::cout << "the job starts again from " << from << " (restart " << restarts + 1 << " of "
+    std::cout << "the job starts again " << start << " (restart " << restarts + 1 << " of "
               << FLAGS_restarts << "); the logs are in " << kept << std::endl;
     if (options.hosts && !AwaitHosts(*options.hosts, interruption)) return code;
   }
 }
 
-// The host of the first worker writes the snapshots, and only it can tell which is the newest.
-void CheckRestarts(const Training& training) {
+// The host of the first worker writes the snapshots, and only it can tell which is the newest. A
+// program looks for its own.
+void CheckRestarts(const std::vector<std::string>& program, const Training& training) {
   if (FLAGS_restarts < 0) {
     throw ConfigError("--restarts is " + std::to_string(FLAGS_restarts) +
                       "; it must not be negative");
   }
-  if (FLAGS_restarts > 0 && HostsGiven() && training.snapshot() != "latest") {
+  if (FLAGS_restarts > 0 && HostsGiven() && program.empty() && training.snapshot() != "latest") {
     throw ConfigError(
         "--restarts with --hosts needs --snapshot=latest, since the snapshots are on the host of "
         "worker 0, which then looks for the newest");
@@ -260,7 +267,7 @@ ExitCode Run(const std::vector<std::string>& program) {
   SetMonitor(job);
   options.out = OutputDirectory(job.name(), options.config.path);
   SetStart(program, *job.mutable_training());
-  CheckRestarts(job.training());
+  CheckRestarts(program, job.training());
   std::optional<Solver> solver;
   if (!program.empty()) {
     CheckProgram(options.config);

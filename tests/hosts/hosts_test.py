@@ -231,6 +231,26 @@ class RunOnHostsTest(TrainingTest):
         )
         self.assert_nothing_there()
 
+    def test_a_program_is_run_again_as_it_was_started(self):
+        """Where it goes on is its own affair, so nobody has to say it."""
+        cluster.needs_preloading(self)
+        once, worker = self.path("once"), os.path.join(cluster.programs(), "poseidon_worker")
+        script = self.write(
+            "program",
+            f"#!/bin/sh\n[ $POSEIDON_RANK = 0 ] && mkdir {once} 2> /dev/null && kill -KILL $$\n"
+            f"exec {os.path.abspath(worker)} --config=$POSEIDON_JOB --rank=$POSEIDON_RANK\n",
+        )
+        os.chmod(script, 0o755)
+        run = self.start_on_hosts(self.CONFIG, "--restarts=1", "--", script)
+        self.assertEqual(run.wait(), cluster.SUCCESS, run.output())
+        self.assertRegex(run.output(), r"worker-0 on a was killed by signal 9 ")
+        self.assertIn(
+            "the job starts again as it was started; its program has to find its checkpoint "
+            "(restart 1 of 1); the logs are in ",
+            run.output(),
+        )
+        self.assert_nothing_there(cluster.ENDING)
+
 
 class MissingFilesTest(lenet.LenetTest, remote.HostsTest):
     """What a job needs is at relative paths, and host b's copy of the working directory lacks some of it."""
