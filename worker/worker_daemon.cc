@@ -77,13 +77,18 @@ void CheckBalance(const Job& job, const Engine& engine) {
 }
 
 // Who takes a lost one's place goes on where the others are, and may find the snapshot of the end.
-void CheckSomethingIsLeft(const TrainerOptions& options, const WorkerSession& session) {
+// A job that goes on from its latest one ends well: whoever enters it again until it does so comes
+// to an end, and a test behind the last iteration that a failure has cut off is done.
+void TellIfNothingIsLeft(const Job& job, const TrainerOptions& options, WorkerSession& session) {
   if (!options.from || options.from->state.iteration < options.max_iter) return;
   if (!session.plan().holders().empty()) return;
-  throw ConfigError(options.from->path + ": is of iteration " +
-                    std::to_string(options.from->state.iteration) + ", and training ends at " +
-                    std::to_string(options.max_iter) +
-                    " (max_iter, or the job's training.iterations): nothing is left to do");
+  const std::string why = "nothing is left to do: " + options.from->path + " is of iteration " +
+                          std::to_string(options.from->state.iteration) +
+                          ", and training ends at " + std::to_string(options.max_iter) +
+                          " (max_iter, or the job's training.iterations)";
+  if (job.training().snapshot() != "latest") throw ConfigError(why);
+  if (session.rank() == 0)
+    session.Notify(why + "; the job ends after its last test, if it has one");
 }
 
 void TrainAndFinish(const EngineConfig& plan, const Job& job, const WorkerDevices& devices,
@@ -98,7 +103,7 @@ void TrainAndFinish(const EngineConfig& plan, const Job& job, const WorkerDevice
   model = plan.ModelOf(*training.engines[0]);
   model.set_iterations(options.max_iter);
   session.Declare(model, InputsOf(*training.engines[0], options.weights, options.from));
-  CheckSomethingIsLeft(options, session);
+  TellIfNothingIsLeft(job, options, session);
   if (plan.wants_snapshot() && !options.from && session.rank() == 0) {
     session.Notify("found no snapshot to go on from; training starts at iteration 0");
   }

@@ -339,7 +339,22 @@ class MissingFilesTest(lenet.LenetTest, remote.HostsTest):
         run = self.start_on_hosts(self.CONFIG, "--snapshot=latest")
         self.assertEqual(run.wait(), cluster.SUCCESS, run.output())
         self.assertNotIn("nothing is left", run.output())
-        self.assertEqual(self.read_json("out/summary.json")["iterations"], 5)
+        summary = self.read_json("out/summary.json")
+        self.assertEqual(summary["iterations"], 5)
+        # Whoever runs a job again until it ends well comes to an end.
+        run = self.start_on_hosts(self.CONFIG, "--snapshot=latest")
+        self.assertEqual(run.wait(), cluster.SUCCESS, run.output())
+        self.assertRegex(
+            run.output(),
+            r"worker 0: nothing is left to do: \S*net_iter_5\.solverstate is of iteration 5, and "
+            r"training ends at 5 \(max_iter, .*; the job ends after its last test",
+        )
+        again = self.read_json("out/summary.json")
+        self.assertEqual(again["iterations"], 0)
+        self.assertEqual(again["test_accuracy"], summary["test_accuracy"])
+        self.assertEqual(
+            self.assert_same_parameters(again, 2), self.assert_same_parameters(summary, 2)
+        )
 
     def test_a_restart_waits_for_a_host_that_comes_back(self):
         """Else a machine that is started again would use up all restarts within seconds."""
