@@ -177,7 +177,9 @@ const Verb kLeave{
         "as where fewer workers than elastic.min_workers would be left. SIGTERM to the worker does "
         "the same. A job with a key wants it here, too: from the config, or --key_file. "
         "docs/recovery.md tells more.",
-    .flags = {{"config", "FILE", "The job's config."},
+    .flags = {{"config", "FILE",
+               "The job's config; of a job of `poseidon run`, job.prototxt in its output "
+               "directory."},
               {"scheduler", "HOST:PORT", ""},
               {"worker", "R", ""},
               {"key_file", "FILE", ""}},

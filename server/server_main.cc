@@ -18,7 +18,9 @@
 #include "transport/monitor/node_monitor.h"
 #include "transport/zmq/zmq_runtime.h"
 
-DEFINE_string(config, "", "The job config (docs/configuration.md); the same for all nodes.");
+DEFINE_string(config, "",
+              "The job config (docs/configuration.md); the same for all nodes. Of a job that "
+              "`poseidon run` has started: job.prototxt in its output directory.");
 DEFINE_int32(rank, -1, "This server's rank, from 0; -1 takes whichever is free.");
 DEFINE_string(host, "",
               "Address at which other nodes reach this machine; empty: that of the interface which "

@@ -21,7 +21,9 @@
 #include "worker/trainer.h"
 #include "worker/worker_devices.h"
 
-DEFINE_string(config, "", "The job config (docs/configuration.md); the same for all nodes.");
+DEFINE_string(config, "",
+              "The job config (docs/configuration.md); the same for all nodes. Of a job that "
+              "`poseidon run` has started: job.prototxt in its output directory.");
 DEFINE_int32(rank, -1, "This worker's rank, from 0; -1 takes whichever is free.");
 DEFINE_int32(
     first_device, -1,

@@ -9,8 +9,9 @@ namespace poseidon {
 
 // For people, of a node that is refused: "its job config differs from the scheduler's: ...", with
 // the first field that differs and both values, and what to do. Of two runs of `poseidon run`
-// (Job.run), which have come upon the same port, it says that. `node` is null if it has not sent
-// its config.
+// (Job.run), which have come upon the same port, it says that, and of a process that was started by
+// hand with the file that `poseidon run` was given, which file it needs. `node` is null if it has
+// not sent its config.
 std::string DescribeDifference(const Job& scheduler, const Job* node);
 
 }  // namespace poseidon

@@ -36,7 +36,8 @@ void LeaveRequester::OnTimer(TimerId, Outbox& outbox) {
                "no scheduler has answered at " + scheduler_ + " within " +
                    std::to_string(static_cast<int>(ToSeconds(deadline_))) +
                    " s; does the job run, is that its scheduler's address, and is the key that of "
-                   "the job?"),
+                   "the job? Of a job of `poseidon run`, job.prototxt in its output directory says "
+                   "both"),
        outbox);
 }
 

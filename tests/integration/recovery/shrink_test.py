@@ -112,6 +112,17 @@ class ElasticTest(RecoveryTest):
         code = asked.wait()
         return asked.output(), code
 
+    def assert_needs_the_other_config(self, port):
+        """Whoever comes with the file that `poseidon run` was given hears of the one that it has written."""
+        config = self.config(cluster_fields=f"scheduler_port: {port}")
+        refused = self.start("poseidon_worker", f"--config={self.write('own.prototxt', config)}")
+        self.assertEqual(refused.wait(), cluster.REFUSED)
+        self.assertIn(
+            "the job was started by `poseidon run`; start this process with the job.prototxt in that "
+            "job's output directory",
+            refused.output(),
+        )
+
     def test_one_joins_and_two_leave(self):
         run = self.start_run(self.config())
         run.await_output(tested_at(0))
@@ -128,6 +139,7 @@ class ElasticTest(RecoveryTest):
         self.assertRegex(joined.output(), r"left the job before iteration \d+, as it was asked to")
         with open(self.path("out/job.prototxt"), encoding="utf-8") as config:
             port = re.search(r"scheduler_port: (\d+)", config.read()).group(1)
+        self.assert_needs_the_other_config(port)
         run.await_output(rf"worker 3 \(.*\) left; {WORKERS - 1} worker\(s\); goes on from")
         for rank, why in (
             (3, "the job has no worker 3; its workers are 1, 2"),

@@ -1,7 +1,9 @@
-// What the workers of a job must agree on: their files before it, their parameters after it.
+// What the nodes of a job must agree on: their configs and files before it, their parameters after
+// it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "scheduler/agreement/config_difference.h"
 #include "scheduler/agreement/input_agreement.h"
 #include "scheduler/report/parameter_agreement.h"
 #include "transport/address.h"
@@ -32,6 +34,22 @@ WorkerInputs Worker(int rank, int64_t snapshot, int64_t records, uint64_t finger
     data.set_fingerprint(fingerprint);
   }
   return worker;
+}
+
+TEST(ConfigDifferenceTest, WhoComesToAJobOfPoseidonRunIsToldWhichConfigItNeeds) {
+  Job scheduler;
+  scheduler.set_name("lenet");
+  scheduler.set_run(7);
+  Job node;
+  node.set_name("lenet");  // as in the file that `poseidon run` was given
+  EXPECT_THAT(DescribeDifference(scheduler, &node),
+              HasSubstr("the job was started by `poseidon run`; start this process with the "
+                        "job.prototxt in that job's output directory or, "));
+  node.set_name("other");
+  EXPECT_THAT(DescribeDifference(scheduler, &node), HasSubstr("it was started for another run"));
+  node.set_name("lenet");
+  node.set_run(8);
+  EXPECT_THAT(DescribeDifference(scheduler, &node), HasSubstr("it was started for another run"));
 }
 
 TEST(InputAgreementTest, SameFilesAgreeAndSoDoThoseThatNobodyNeeds) {
