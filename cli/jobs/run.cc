@@ -78,6 +78,16 @@ void SayIfNothingIsKept(const caffe::SolverParameter& solver) {
             << std::endl;
 }
 
+// Caffe would take a GPU for it; here the solver has no part in that.
+void SayIfNoGpuIsUsed(const caffe::SolverParameter& solver, const Training& training) {
+  const bool wants_gpu =
+      solver.has_solver_mode() && solver.solver_mode() == caffe::SolverParameter::GPU;
+  if (!wants_gpu || training.has_device()) return;
+  std::cout << "the net is computed on the CPU, though the solver has solver_mode: GPU: the job's "
+               "training.device says where; set it to CUDA, or to CPU if that is meant"
+            << std::endl;
+}
+
 // What training starts from, if a flag says so.
 void SetStart(const std::vector<std::string>& program, Training& training) {
   for (const char* flag : {"weights", "snapshot"}) {
@@ -289,7 +299,10 @@ ExitCode Run(const std::vector<std::string>& program) {
   std::cout << "starting a scheduler, " << cluster.servers() << " server(s) and "
             << cluster.workers() << " worker(s)" << WhereText(options.hosts) << "; logs are in "
             << options.out << "/logs" << std::endl;
-  if (solver) SayIfNothingIsKept(solver->parameter);
+  if (solver) {
+    SayIfNothingIsKept(solver->parameter);
+    SayIfNoGpuIsUsed(solver->parameter, job.training());
+  }
   const ExitCode code = RunToTheEnd(options, solver, interruption);
   if (code == ExitCode::kDataError && options.hosts && program.empty()) {
     std::cerr << "poseidon run: where a host lacks the data, "

@@ -160,18 +160,22 @@ class SnapshotTest(solver_training.SolverTest):
             self.config_of_one(f'snapshot: "{state}"', iterations=1), "nothing is left"
         )
 
-    def test_where_nothing_is_kept_it_is_said(self):
+    def test_where_nothing_is_kept_or_no_gpu_is_used_it_is_said(self):
         directory = self.path("kept")
-        for fields, said in (
-            ("", True),
-            ("snapshot_after_train: false", False),
-            (f'snapshot_prefix: "{directory}/"', False),
+        gpu = "solver_mode: GPU"
+        for fields, training, nothing_kept, no_gpu in (
+            ("", "", True, False),
+            (f"{gpu} snapshot_after_train: false", "", False, True),
+            (f'{gpu} snapshot_prefix: "{directory}/"', "device: CPU", False, False),
         ):
             self.copy_solver(("max_iter", f"{fields} max_iter"))
-            run = self.start_run(self.config_of_one("", iterations=1))
+            run = self.start_run(self.config_of_one(training, iterations=1))
             self.assertEqual(run.wait(), cluster.SUCCESS)
-            news = "the trained values will not be kept: the solver has no snapshot_prefix\n"
-            self.assertEqual(news in run.output(), said, fields)
+            for news, said in (
+                ("values will not be kept: the solver has no snapshot_prefix\n", nothing_kept),
+                ("computed on the CPU, though the solver has solver_mode: GPU", no_gpu),
+            ):
+                self.assertEqual(news in run.output(), said, fields)
         self.assertTrue(os.path.exists(f"{directory}/solver_iter_1.caffemodel"))
 
     def test_machines_with_other_files(self):
