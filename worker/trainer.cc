@@ -92,11 +92,15 @@ void Trainer::SetFirstValues() {
   if (engine.net() != nullptr && (leads || HasParametersBesideModel())) {
     CheckSameStart();
     NetValues values = engine.Values();
-    for (const std::string& path : options_.weights) {
-      const CopiedLayers copied = ReadCaffemodel(path, *engine.net(), values);
-      if (leads) Tell("starting from the values of " + path + ": " + ToString(copied));
+    if (options_.from) {
+      // It has all values, and the files that its training began with may be gone.
+      ReadSnapshotValues(*options_.from, *engine.net(), values);
+    } else {
+      for (const std::string& path : options_.weights) {
+        const CopiedLayers copied = ReadCaffemodel(path, *engine.net(), values);
+        if (leads) Tell("starting from the values of " + path + ": " + ToString(copied));
+      }
     }
-    if (options_.from) ReadSnapshotValues(*options_.from, *engine.net(), values);
     net_.SetValues(values);
     if (leads && options_.from) RestoreOptimizerState();
   }

@@ -92,8 +92,11 @@ std::optional<uint64_t> HashOfUntrained(const Engine& engine,
   const std::vector<bool> beside = LayersBesideModel(engine);
   if (std::ranges::find(beside, true) == beside.end()) return std::nullopt;
   NetValues values = engine.UntrainedValues();
-  for (const std::string& path : weights) ReadCaffemodel(path, *engine.net(), values);
-  if (from) ReadSnapshotValues(*from, *engine.net(), values);
+  if (from) {
+    ReadSnapshotValues(*from, *engine.net(), values);
+  } else {
+    for (const std::string& path : weights) ReadCaffemodel(path, *engine.net(), values);
+  }
   uint64_t hash = 0;
   for (size_t l = 0; l < beside.size(); ++l) {
     if (!beside[l]) continue;

@@ -15,6 +15,10 @@ import solver_training
 from solver_training import INTERVAL, ITERATIONS
 
 
+# Of conv1, which is not trained then.
+FROZEN = (r'(top: "conv1"\s+param \{ lr_mult:) 1( \}\s+param \{ lr_mult:) 2', r"\1 0\2 0")
+
+
 class SnapshotTest(solver_training.SolverTest):
     def test_resumed_is_never_killed(self):
         self.check_resumed((("SGD", "policy: BYTES"),))
@@ -133,6 +137,22 @@ class SnapshotTest(solver_training.SolverTest):
             second = self.run_job(config, *flags)
             self.assertLess(second["loss"][0], 0.5 * first["loss"][0])
 
+    def test_the_solvers_weights_are_for_the_start_alone(self):
+        self.copy_solver()
+        weights = self.first_values(0)
+        self.copy_net(FROZEN)
+        self.solver_with_snapshots(("max_iter", f'weights: "{weights}" max_iter'))
+        expected = self.train_hash("policy: ALL_PS", iterations=2 * INTERVAL)
+        self.assertIn(f"starting from the values of {weights}", self.log("worker-0"))
+        os.remove(weights)
+        first = self.path(f"snapshots/lenet_iter_{INTERVAL}.solverstate")
+        resumed = self.train_hash(
+            "policy: ALL_PS", iterations=2 * INTERVAL, flags=[f"--snapshot={first}"]
+        )
+        self.assertEqual(resumed, expected)
+        self.assert_resumed()
+        self.assertNotIn("starting from the values", self.log("worker-0"))
+
     def config_of_one(self, training, **options):
         return self.config("", training, workers=1, **options)
 
@@ -223,14 +243,13 @@ class SnapshotTest(solver_training.SolverTest):
         values of what is trained."""
         self.copy_solver()
         models = [self.first_values(move) for move in (0, 1)]
-        frozen = (r'(top: "conv1"\s+param \{ lr_mult:) 1( \}\s+param \{ lr_mult:) 2', r"\1 0\2 0")
         worker = "{} on worker {} (127.0.0.1, process "
         for of_old, of_new, training, said, said_of_old in (
             ({}, {"solver": [("random_seed: 1", "random_seed: 2")]}, "", "the seed is 2", "1"),
             ({}, {"net": [("scale: ", "scale: 1")]}, "", "the train net are not the same", "and"),
             (
-                {"net": [frozen], "model": models[0]},
-                {"net": [frozen], "model": models[1]},
+                {"net": [FROZEN], "model": models[0]},
+                {"net": [FROZEN], "model": models[1]},
                 'weights: "base.caffemodel"',
                 "the values that are not trained (lr_mult: 0, BatchNorm's statistics) are not the same",
                 "and",
