@@ -70,6 +70,17 @@ void Snapshots::CheckWritable(const NetDescription& net, const ModelSpec& model)
   }
 }
 
+std::optional<std::string> Snapshots::WhatCaffePassesOver(const NetDescription& net) const {
+  if (!CanWrite() || !options_.hdf5) return std::nullopt;
+  for (const LayerDescription& layer : net.layers) {
+    if (layer.owned_floats() == 0 || layer.name().find('/') == std::string::npos) continue;
+    return "snapshot_format is HDF5, and the name of layer \"" + layer.name() +
+           "\" has a /, which parts groups in such files: Caffe passes over its values without an "
+           "error; if the snapshots are for Caffe, too, use snapshot_format: BINARYPROTO";
+  }
+  return std::nullopt;
+}
+
 void Snapshots::TakePrefix() {
   if (lock_ && lock_->holder().empty()) return;
   lock_.emplace(options_.prefix + ".lock", options_.owner);

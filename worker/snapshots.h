@@ -38,6 +38,8 @@ class Snapshots {
   // killed workers had begun to write. Throws Error that says what to do, as where another job
   // writes there. Waits for up to two minutes where that may have ended with its machine.
   void CheckWritable(const NetDescription& net, const ModelSpec& model);
+  // What Caffe would pass over in snapshots of `net`, in words for the user, if it is something.
+  std::optional<std::string> WhatCaffePassesOver(const NetDescription& net) const;
   // Whether one is due before `iteration`, which is not the training's first.
   bool IsDue(int64_t iteration) const;
   // Whether one is due at the training's end.

@@ -65,7 +65,10 @@ Trainer::Trainer(WorkerNet& net, WorkerSession& session, const ModelSpec& model,
       begins_at_(session.plan().holders().empty() ? first_iteration_ : 0),
       counted_passes_(options.passes.PassesBefore(first_iteration_)) {
   const NetDescription* const described = net_.engine().net();
-  if (session_.leads() && described != nullptr) snapshots_.CheckWritable(*described, model);
+  if (session_.leads() && described != nullptr) {
+    snapshots_.CheckWritable(*described, model);
+    if (const auto news = snapshots_.WhatCaffePassesOver(*described)) Tell(*news);
+  }
   SetFirstValues();
   TakeShare();
   if (session_.wants_layer_times()) {

@@ -25,6 +25,7 @@
 namespace poseidon {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 
@@ -145,6 +146,22 @@ TEST(SnapshotsTest, APlaceThatCannotIsFoundOutAtOnce) {
   }
   EXPECT_EQ(ErrorOf({.prefix = prefix, .after_train = false}), "") << "none will be";
   EXPECT_EQ(ErrorOf({}), "");
+}
+
+// HDF5 would have a group "a" with a group "b", and Caffe looks for layers among the first ones.
+TEST(SnapshotsTest, WhatCaffePassesOverInHdf5FilesIsSaid) {
+  NetDescription net = NetWith(1);
+  const auto said = [&](const SnapshotOptions& options) {
+    return Snapshots(options).WhatCaffePassesOver(net).value_or("");
+  };
+  net.layers[0].parameter.set_name("a");
+  net.layers[1].parameter.set_name("no/values");
+  EXPECT_EQ(said({.prefix = "x", .hdf5 = true}), "");
+  net.layers[0].parameter.set_name("a/b");
+  EXPECT_THAT(said({.prefix = "x", .hdf5 = true}),
+              AllOf(HasSubstr("layer \"a/b\" has a /"), HasSubstr("BINARYPROTO")));
+  EXPECT_EQ(said({.prefix = "x", .hdf5 = false}), "");
+  EXPECT_EQ(said({.prefix = "", .hdf5 = true}), "") << "none will be";
 }
 
 TEST(SnapshotsTest, AFormatThatTheBuildLacksIsFoundOutAtOnce) {
