@@ -97,7 +97,7 @@ class Describer {
     const std::vector<Shape> bottoms = BottomShapes(layer, path);
     const LayerInput input{layer, bottoms, options_, written_, path};
     const LayerType& type = CheckType(input);
-    if (type.loss && layer.top_size() == 0) layer.add_top(layer.name());  // as Caffe adds one
+    if (type.loss && layer.top_size() == 0) layer.add_top(NameOfAddedTop(layer));
     CheckNumber(input, "bottom", layer.bottom_size(), type.bottoms);
     CheckNumber(input, "top", layer.top_size(), type.tops);
     CheckPropagateDown(input);
@@ -129,6 +129,13 @@ class Describer {
   }
 
  private:
+  // Caffe gives a loss a top without a name, which can't be another blob's either.
+  std::string NameOfAddedTop(const caffe::LayerParameter& layer) const {
+    std::string name = layer.name();
+    while (shapes_.contains(name)) name += " (automatic)";
+    return name;
+  }
+
   std::vector<Shape> BottomShapes(const caffe::LayerParameter& layer, const std::string& path) {
     std::vector<Shape> bottoms;
     for (int i = 0; i < layer.bottom_size(); ++i) {

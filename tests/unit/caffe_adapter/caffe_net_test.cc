@@ -183,6 +183,19 @@ TEST(CaffeNetTest, LossWeightsAndTheUnnamedTopOfALoss) {
   EXPECT_THAT(net.layers[3].loss_weights, ElementsAre(0.25F));
 }
 
+TEST(CaffeNetTest, TheUnnamedTopOfALossIsNoOtherBlob) {
+  const std::string loss =
+      "layer { name: 'loss' type: 'SoftmaxWithLoss' bottom: 'loss' bottom: 'y' }";
+  const NetDescription net = Describe(Input({4, 10}, "loss") + Input({4}, "y") + loss + loss);
+  ASSERT_EQ(net.layers.size(), 4);
+  for (const size_t layer : {2, 3}) {
+    EXPECT_THAT(net.layers[layer].loss_weights, ElementsAre(1));
+    EXPECT_THAT(net.layers[layer].bottoms[0].shape, ElementsAre(4, 10)) << "the input";
+  }
+  EXPECT_EQ(net.layers[2].tops[0].name, "loss (automatic)");
+  EXPECT_NE(net.layers[3].tops[0].name, net.layers[2].tops[0].name);
+}
+
 std::vector<std::string> NamesInPhase(const caffe::NetParameter& net, caffe::Phase phase,
                                       const std::string& state = "") {
   DescribeOptions options;
