@@ -16,6 +16,7 @@
 #include "core/process/bounded_output.h"
 #include "core/process/program_directory.h"
 #include "core/program.h"
+#include "core/text/split.h"
 #include "launch/host_query.h"
 #include "launch/job_cluster.h"
 #include "proto/job_config.h"
@@ -91,7 +92,8 @@ void SayIfNoGpuIsUsed(const caffe::SolverParameter& solver, const Training& trai
 // What training starts from, if a flag says so.
 void SetStart(const std::vector<std::string>& program, Training& training) {
   for (const char* flag : {"weights", "snapshot"}) {
-    if (FlagGiven(flag) && gflags::GetCommandLineFlagInfoOrDie(flag).current_value.empty()) {
+    const std::string value = gflags::GetCommandLineFlagInfoOrDie(flag).current_value;
+    if (FlagGiven(flag) && SplitAtCommas(value).empty()) {
       throw ConfigError(std::string("--") + flag + " is empty; name a file, or leave it out");
     }
   }

@@ -6,7 +6,8 @@
 
 namespace poseidon {
 
-// What stands between commas, without what is empty. Pure; thread-safe.
+// What stands between commas, without blanks around it and without what is empty. Pure;
+// thread-safe.
 std::vector<std::string> SplitAtCommas(const std::string& text);
 
 }  // namespace poseidon

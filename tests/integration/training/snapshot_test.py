@@ -132,7 +132,8 @@ class SnapshotTest(solver_training.SolverTest):
         model = self.path(f"snapshots/lenet_iter_{ITERATIONS}.caffemodel")
         # Beside the config, by a field; anywhere, by a flag.
         shutil.copy(model, self.path("beside.caffemodel"))
-        for training, flags in (('weights: "beside.caffemodel"', []), ("", [f"--weights={model}"])):
+        beside = 'weights: "beside.caffemodel, beside.caffemodel"'
+        for training, flags in ((beside, []), ("", [f"--weights={model}"])):
             config = self.config("policy: ALL_PS", training, workers=1, iterations=5)
             second = self.run_job(config, *flags)
             self.assertLess(second["loss"][0], 0.5 * first["loss"][0])

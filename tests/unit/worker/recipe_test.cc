@@ -156,12 +156,12 @@ TEST(RecipeTest, NoIterationsAreLeftAtARateThatHasComeToZero) {
 
 TEST(RecipeTest, WeightsOfASolverMayBeAList) {
   caffe::SolverParameter solver;
-  solver.add_weights("a.caffemodel,b.caffemodel");
+  solver.add_weights("a.caffemodel, b.caffemodel");
   solver.add_weights("c.caffemodel");
   Job job;
   EXPECT_THAT(TrainerOptionsOf(job, solver).weights,
               ElementsAre("a.caffemodel", "b.caffemodel", "c.caffemodel"));
-  job.mutable_training()->add_weights("first.caffemodel,second.caffemodel");
+  job.mutable_training()->add_weights("first.caffemodel ,second.caffemodel");
   EXPECT_THAT(TrainerOptionsOf(job, solver).weights,
               ElementsAre("first.caffemodel", "second.caffemodel"));
 }
