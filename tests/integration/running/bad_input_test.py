@@ -181,9 +181,9 @@ class BadConfigTest(BadInputTest):
             with self.subTest(flags):
                 csv = ("convert", "csv", f"--source={table}", f"--out={self.path('data')}", *flags)
                 self.assert_ends(self.start("poseidon", *csv), cluster.CONFIG_ERROR, text)
-        self.run_config(
-            REPLAY, cluster.CONFIG_ERROR, "--snapshot is empty; name a file", "--snapshot="
-        )
+        for flag, value in (("snapshot", ""), ("weights", " ,")):
+            text = f"--{flag} is empty; name a file"
+            self.run_config(REPLAY, cluster.CONFIG_ERROR, text, f"--{flag}={value}")
 
     def test_flags_that_do_not_fit(self):
         slowed = f"cluster {{ workers: 4 deviation {{ worker: 3 }} }} {REPLAY}"
