@@ -199,6 +199,16 @@ class SnapshotTest(solver_training.SolverTest):
                 self.assertEqual(news in run.output(), said, fields)
         self.assertTrue(os.path.exists(f"{directory}/solver_iter_1.caffemodel"))
 
+    def test_what_caffe_passes_over_in_hdf5_files_is_said(self):
+        self.copy_net(("conv1", "conv/1"))
+        self.solver_with_snapshots(("max_iter", "snapshot_format: HDF5 max_iter"))
+        run = self.start_run(self.config_of_one("", iterations=1))
+        code = run.wait()
+        if "HDF5, which needs its library, and this build lacks it" in run.output():
+            self.skipTest("this build has no HDF5")
+        self.assertEqual(code, cluster.SUCCESS)
+        self.assertRegex(run.output(), 'worker 0: snapshot_format is HDF5, .*"conv/1" has a /')
+
     def test_machines_with_other_files(self):
         """Two working directories are two machines: one has the last training's snapshot, the other
         not; and other digits."""
