@@ -231,7 +231,7 @@ const Verb kPlan{
               {"lanes", "N", ""},          {"cores", "N", ""},
               {"kv_pair_bytes", "N", ""},  {"local_steps", "N", ""},
               {"fragments", "N", ""},      {"overlap_steps", "N", ""},
-              {"format", "NAME", ""}},
+              {"wait_for_all", "", ""},    {"format", "NAME", ""}},
     .example =
         "poseidon plan --net=configs/models/vgg19/net.prototxt \\\n"
         "    --workers=8 --servers=8 --batch=32",
@@ -302,6 +302,7 @@ const Verb kSimulate{
          {"local_steps", "N", ""},
          {"fragments", "N", ""},
          {"overlap_steps", "N", ""},
+         {"wait_for_all", "", ""},
          {"failures", "MTBF:DURATION", ""},
          {"recovery", "WHAT", ""},
          {"losses", "N", ""},

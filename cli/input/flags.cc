@@ -55,6 +55,9 @@ DEFINE_int64(kv_pair_bytes, 2097152, "Largest size of a KV pair, in bytes.");
 DEFINE_int64(bucket_bytes, 0,
              "Merge consecutive layers of one scheme up to so many bytes; 0: not. Policy TIME "
              "decides itself.");
+DEFINE_bool(wait_for_all, false,
+            "The next forward pass begins when all layers are up to date, instead of each layer's "
+            "when that layer is. Not given: as the policy has it.");
 DEFINE_string(grid, "",
               "Grid of workers under the torus, such as 4x8; planned if it is not given.");
 DEFINE_string(codec, "fp32",

@@ -32,6 +32,7 @@ DECLARE_int32(lanes);
 DECLARE_int32(cores);
 DECLARE_int64(kv_pair_bytes);
 DECLARE_int64(bucket_bytes);
+DECLARE_bool(wait_for_all);
 DECLARE_string(grid);
 DECLARE_string(codec);
 DECLARE_int32(local_steps);

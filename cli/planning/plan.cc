@@ -79,6 +79,7 @@ Communication CommunicationFromFlags(const NamedPolicies& policies) {
     communication.set_kv_pair_bytes(FLAGS_kv_pair_bytes);
   }
   communication.set_bucket_bytes(FLAGS_bucket_bytes);
+  if (FlagGiven("wait_for_all")) communication.set_wait_for_all(FLAGS_wait_for_all);
   communication.set_local_steps(FLAGS_local_steps);
   communication.set_fragments(FLAGS_fragments);
   communication.set_overlap_steps(FLAGS_overlap_steps);

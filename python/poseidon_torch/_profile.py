@@ -12,13 +12,16 @@ import torch
 
 from . import _library
 from ._example import Example, Trace, call
-from ._job import needs_servers
+from ._job import JobOptions, needs_servers
 from ._layers import Layer, layers_of
 from ._errors import ConfigError
 from ._moments import Moment, now, seconds, timed_device, wait_for
 
 # The first passes allocate memory and choose kernels.
 _WARM_UP = 2
+
+# What only `poseidon simulate` knows: no jobs of this package.
+_PAPERS_SYSTEMS = ("CAFFE_PS", "WFBP", "POSEIDON")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,24 +96,29 @@ class Profile:
         workers: int,
         bandwidth: str = "10Gbps",
         policy: Union[str, LocalSteps] = "TIME",
+        overlap: str = "backward",
         **options,
     ) -> Dict[str, Any]:
-        """How the layers would be exchanged: `poseidon plan`'s JSON. `options` are its other flags, as servers=8."""
-        return self._ask("plan", workers, bandwidth, policy, options)
+        """How the layers would be exchanged: `poseidon plan`'s JSON. `overlap` is distribute's, `options` are the
+        command's other flags, as servers=8. Not given they are as the job's of distribute or DiLoCo: `bucket_bytes`
+        1 MiB, and `lanes` 1 unless the policy is TIME, which plans them, as lanes=None does for any policy.
+        """
+        return self._ask("plan", workers, bandwidth, policy, overlap, options)
 
     def simulate(
         self,
         workers: Sequence[int],
         bandwidth: str = "10Gbps",
         policies: Sequence[Union[str, LocalSteps]] = ("TIME",),
+        overlap: str = "backward",
         **options,
     ) -> List[Dict[str, Any]]:
         """What training would take on so many workers, one result for each number and policy.
 
         Results are `poseidon simulate`'s: among others iteration_ms, compute_ms, images_per_second, speedup and
-        efficiency; with `policy`, and `waiting`, the share of the time that workers do not compute. `options` are its
-        other flags, as latency="30us". A policy can be LocalSteps(...), for what DiLoCo would give; then an iteration
-        is a step. Prints a table, in which MB are what the machine that moves most sends for an iteration.
+        efficiency; with `policy`, and `waiting`, the share of the time that workers do not compute. `overlap` and
+        `options` are as plan's. A policy can be LocalSteps(...), for what DiLoCo would give; then an iteration is a
+        step. Prints a table, in which MB are what the machine that moves most sends for an iteration.
         """
         results = []
         print(
@@ -119,7 +127,7 @@ class Profile:
         )
         for count in [workers] if isinstance(workers, int) else workers:
             for policy in policies:
-                result = self._ask("simulate", count, bandwidth, policy, dict(options))
+                result = self._ask("simulate", count, bandwidth, policy, overlap, options)
                 waiting = 1 - result["gpu_busy"]
                 results.append({**result, "policy": policy, "waiting": waiting})
                 print(
@@ -149,14 +157,17 @@ class Profile:
         workers: int,
         bandwidth: str,
         policy: Union[str, LocalSteps],
+        overlap: str,
         options: dict,
     ) -> dict:
-        options.setdefault("servers", workers)
-        options.update(policy.flags() if isinstance(policy, LocalSteps) else {"policy": policy})
+        if overlap not in ("backward", "forward"):
+            raise ConfigError(f"overlap is {overlap!r}; it can be 'backward' or 'forward'")
+        flags = {"servers": workers, **_flags_of_jobs(policy, overlap), **options}
+        flags.update(policy.flags() if isinstance(policy, LocalSteps) else {"policy": policy})
         with tempfile.TemporaryDirectory(prefix="poseidon_torch.") as folder:
             path = f"{folder}/model.profile"
             self.save(path)
-            flags = [f"--{name}={value}" for name, value in options.items()]
+            given = [f"--{name}={value}" for name, value in flags.items() if value is not None]
             command = [
                 _library.find_program("poseidon"),
                 verb,
@@ -164,7 +175,7 @@ class Profile:
                 f"--workers={workers}",
                 f"--bandwidth={bandwidth}",
                 "--format=json",
-                *flags,
+                *given,
             ]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
@@ -186,7 +197,7 @@ def profile(
     On a GPU it is the GPU's time, its waits for the program included. Changes neither parameters nor buffers; gradients
     are left None. Raises ConfigError.
 
-    psd.profile(model, images, lambda out: cross_entropy(out, labels)).simulate([1, 8, 64], "1Gbps", ["time", "ring"])
+    psd.profile(model, images, loss_of).simulate([1, 8, 64], "1Gbps", ["TIME", "ALL_RING"])
     """
     layers = Trace(model, example).apply(model, layers_of(model))
     device = timed_device(layers)
@@ -215,6 +226,21 @@ def profile(
             for buffer, value in before:
                 buffer.copy_(value)
     return Profile(layers, stopwatch.forward_ms(), stopwatch.backward_ms(), batch)
+
+
+def _flags_of_jobs(policy: Union[str, LocalSteps], overlap: str) -> Dict[str, Any]:
+    """What a job of distribute or DiLoCo has where nobody says otherwise, and the commands alone would not."""
+    local = policy if isinstance(policy, LocalSteps) else None
+    name = (local.flags()["policy"] if local else policy).upper()
+    if name in _PAPERS_SYSTEMS:
+        return {}
+    in_turn = local is not None and local.fragments > 1
+    flags: Dict[str, Any] = {"bucket_bytes": 0 if in_turn else JobOptions.bucket_bytes}
+    if overlap == "backward":
+        flags["wait_for_all"] = "true"
+    if name != "TIME":
+        flags["lanes"] = 1  # nobody else measures the network, and knows what more would gain
+    return flags
 
 
 class _Stopwatch:

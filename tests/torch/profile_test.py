@@ -2,6 +2,7 @@
 """A model's profile is what the planner and the simulator take; nothing in the model is changed."""
 
 import copy
+import re
 import sys
 import unittest
 
@@ -13,6 +14,7 @@ import timed_tests
 sys.path.insert(0, str(ranks.ROOT / "python"))
 
 import poseidon_torch as psd  # pylint: disable=wrong-import-position
+from poseidon_torch._job import JobOptions, Place
 from models import ConvolutionalNet, Transformer, WidePerceptron, data_of, loss_of
 
 
@@ -80,10 +82,37 @@ class ProfileTest(unittest.TestCase):
         self.assertEqual(planned["local_steps"], 50)
         self.assertEqual({bucket["codec"] for bucket in planned["buckets"]}, {"int8"})
 
+    def test_who_waits_for_all_gradients_hides_less(self):
+        layers = torch.nn.Sequential(torch.nn.Linear(32, 32), torch.nn.Linear(32, 65536))
+        profile = psd.profile(layers, torch.ones(8, 32))
+        # While the first layer computes the second one's weights can still be on their way.
+        profile.forward_ms, profile.backward_ms = [50.0, 50.0], [1.0, 1.0]
+        for ask in (
+            lambda overlap: profile.plan(4, "1Gbps", overlap=overlap),
+            lambda overlap: profile.simulate(4, "1Gbps", overlap=overlap)[0],
+        ):
+            self.assertGreater(ask("backward")["iteration_ms"], ask("forward")["iteration_ms"])
+
+    def test_a_plan_is_that_of_the_job(self):
+        profile = self.profile_of(Transformer)
+        job = JobOptions().text(Place(0, 4, 0, 1, "localhost"), "localhost", 1, 1, "")
+        said = {
+            name: re.search(rf"{name}: (\S+)", job)[1]
+            for name in ("policy", "bucket_bytes", "wait_for_all")
+        }
+        as_said = profile.plan(4, "1Gbps", lanes=1, overlap="forward", **said)
+        self.assertEqual(profile.plan(4, "1Gbps", JobOptions.policy), as_said)
+        self.assertLess(len(as_said["buckets"]), len(as_said["layers"]))
+        self.assertEqual(as_said["lanes"]["planned"], False)
+        self.assertTrue(profile.plan(4, "1Gbps", "ALL_RING", lanes=None)["lanes"]["planned"])
+        self.assertTrue(profile.plan(4, "1Gbps")["lanes"]["planned"])
+
     def test_mistakes(self):
         profile = self.profile_of(ConvolutionalNet)
         with self.assertRaisesRegex(psd.ConfigError, "bandwidth"):
             profile.simulate(4, "fast")
+        with self.assertRaisesRegex(psd.ConfigError, "overlap is 'sideways'"):
+            profile.plan(4, overlap="sideways")
         with self.assertRaisesRegex(psd.ConfigError, "no flag --wings"):
             profile.plan(4, wings=2)
         with self.assertRaisesRegex(psd.ConfigError, "loss_of"):

@@ -236,6 +236,20 @@ class SimulateFailuresTest : public SimulateVerbTest {
   }
 };
 
+TEST_F(SimulateFailuresTest, AFlagSaysWhetherAForwardPassWaitsForAllLayers) {
+  const auto iteration = [this](const std::string& policy, std::vector<std::string> flags) {
+    flags.insert(flags.end(), {"--policy=" + policy, "--bandwidth=1Gbps", "--disturbance=none",
+                               "--lanes=1", "--format=json"});
+    return nlohmann::json::parse(Output(std::move(flags)))["iteration_ms"].get<double>();
+  };
+  const double each_its_own = iteration("ALL_PS", {});
+  EXPECT_GT(iteration("ALL_PS", {"--wait_for_all"}), each_its_own);
+  EXPECT_EQ(iteration("ALL_PS", {"--nowait_for_all"}), each_its_own);
+  // As the paper's systems do, unless told otherwise.
+  EXPECT_EQ(iteration("WFBP", {}), iteration("WFBP", {"--wait_for_all"}));
+  EXPECT_GT(iteration("WFBP", {}), iteration("WFBP", {"--nowait_for_all"}));
+}
+
 TEST_F(SimulateFailuresTest, ANetworkThatIsTooSlowForTheJobsDeadlinesIsNamed) {
   const std::string said =
       Output({"--failures=720h:1min", "--losses=1", "--policy=ALL_PS", "--bandwidth=110Kbps"});
