@@ -63,6 +63,17 @@ void CheckServersUpdate(const UpdateRuleSpec& rule, const Job& job, const Plan& 
   }
 }
 
+// What the plans are to be made by. Clipping needs the norm of the whole gradient, so no layer goes
+// on before the last one's exchange. LARS needs a layer's own only; beside it the model does not
+// say whether there is clipping, too.
+Communication CommunicationOf(const UpdateRuleSpec& rule, const Job& job) {
+  Communication communication = job.communication();
+  if (rule.deferred() && !job.training().large_batch().has_lars()) {
+    communication.set_wait_for_all(true);
+  }
+  return communication;
+}
+
 // How many searches run side by side: each is two, by priority and in order (PlanByTime).
 int SearchesAtOnce() {
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / 2);
@@ -77,7 +88,7 @@ class Maker {
       : book_(book),
         job_(job),
         stop_(stop),
-        communication_(job.communication()),
+        communication_(CommunicationOf(book.model().update_rule(), job)),
         by_time_(communication_.policy() == Communication::TIME),
         predictor_(book, ClusterOf(job)) {
     if (by_time_) {
@@ -128,7 +139,7 @@ class Maker {
   const InformationBook& book_;
   const Job& job_;
   std::stop_token stop_;
-  const Communication& communication_;
+  Communication communication_;
   bool by_time_;
   Predictor predictor_;
   std::vector<Predictor> farther_;  // for the tiers of its network

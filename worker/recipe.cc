@@ -94,7 +94,7 @@ void ApplyRecipe(const Job& job, const caffe::SolverParameter& solver, ModelSpec
   UpdateRuleSpec& rule = *model.mutable_update_rule();
   ScaleRate(recipe, job.cluster().workers() * model.batch() * passes.PassesOf(0), rule);
   if (recipe.momentum_correction()) CorrectMomentum(rule);
-  rule.set_deferred(Clips(solver) || recipe.has_lars());
+  if (recipe.has_lars()) rule.set_deferred(true);
   model.set_batch(model.batch() * passes.most());
   if (passes.most() > 1) model.set_passes(passes.most());
   for (LayerSpec& layer : *model.mutable_layers()) {

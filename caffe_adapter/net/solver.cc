@@ -200,6 +200,8 @@ UpdateRuleSpec ToUpdateRuleSpec(const caffe::SolverParameter& solver) {
   rule.set_delta(solver.delta());
   rule.set_momentum2(solver.momentum2());
   rule.set_rms_decay(solver.rms_decay());
+  // Clipping needs the norm of the whole gradient, which only the workers see.
+  if (solver.clip_gradients() >= 0) rule.set_deferred(true);
   return rule;
 }
 

@@ -88,6 +88,9 @@ JobRequirements RequirementsOf(const JobConfig& config) {
     }
   }
   requirements.model = LoadModel(source).model;
+  if (job.training().large_batch().has_lars()) {
+    requirements.model->mutable_update_rule()->set_deferred(true);
+  }
   SetMemory(job, *requirements.model, needs);
   return requirements;
 }

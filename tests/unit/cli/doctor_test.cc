@@ -188,6 +188,13 @@ TEST(JobNeeds, ThePlanIsOfTheJobsBatch) {
   EXPECT_EQ(RequirementsOf(config).model->batch(), 8);
 }
 
+TEST(JobNeeds, TheModelIsUpdatedAsTheJobSays) {
+  JobConfig config = ReadJobConfig("configs/lenet_digits.prototxt");
+  EXPECT_FALSE(RequirementsOf(config).model->update_rule().deferred());
+  config.job.mutable_training()->mutable_large_batch()->mutable_lars();
+  EXPECT_TRUE(RequirementsOf(config).model->update_rule().deferred());
+}
+
 TEST(JobNeeds, SnapshotsGoWhereTheSolverSays) {
   const JobConfig config = ParseJobConfig(
       R"(training { solver: "configs/models/cifar10_full/solver.prototxt" })", "job");

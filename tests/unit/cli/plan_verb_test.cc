@@ -206,6 +206,20 @@ TEST_F(PlanVerbTest, ASolverThatAddsUpBatchesHasALargerOne) {
   }
 }
 
+// It needs the norm of the whole gradient.
+TEST_F(PlanVerbTest, ASolverThatClipsUpdatesAtTheWorkersAfterTheLastExchange) {
+  for (const auto policy : {Communication::ALL_PS, Communication::ALL_ADAM, Communication::TIME}) {
+    SCOPED_TRACE(Communication::Policy_Name(policy));
+    options_.job.mutable_communication()->set_policy(policy);
+    const Plan plan = PlanOfSolver("clip_gradients: 10").plan;
+    EXPECT_TRUE(plan.wait_for_all());
+    for (const BucketPlan& bucket : plan.buckets()) {
+      EXPECT_TRUE(bucket.update_at_workers()) << bucket.name();
+    }
+    EXPECT_FALSE(PlanOfSolver("").plan.wait_for_all());
+  }
+}
+
 // Servers of tiny KV pairs, with more messages than anybody wants to wait for.
 TEST_F(PlanVerbTest, SaysWhatIsOnlyEstimated) {
   options_.job.mutable_communication()->set_policy(Communication::ALL_PS);

@@ -214,6 +214,18 @@ TEST(JobPlanTest, RecoveryNeedsUpdatesThatCanBeTakenBack) {
   EXPECT_THAT(refusal(), testing::StartsWith("recovery.mode must be NONE: the training program"));
 }
 
+// LARS needs a layer's own gradient, and clipping the norm of all.
+TEST(JobPlanTest, NothingGoesOnBeforeTheLastExchangeWhereGradientsAreClipped) {
+  Job job;
+  ModelSpec model = GoogLeNet(32);
+  const auto waits = [&] { return PlanJob(InformationBook(model, 4, 4), job).wait_for_all(); };
+  EXPECT_FALSE(waits());
+  model.mutable_update_rule()->set_deferred(true);
+  EXPECT_TRUE(waits());
+  job.mutable_training()->mutable_large_batch()->mutable_lars();
+  EXPECT_FALSE(waits());
+}
+
 TEST(JobPlanTest, TorchsRulesNeedServersThatUpdate) {
   Job job;
   Communication& communication = *job.mutable_communication();
