@@ -26,7 +26,7 @@ constexpr double kUpperQuartile = 0.75;
 
 }  // namespace
 
-Network NetworkOf(const std::vector<wire::LinkReport>& reports, bool colocated) {
+Network NetworkOf(const std::vector<wire::LinkReport>& reports, const Network& described) {
   std::vector<double> latencies;
   std::map<int, std::vector<double>> goodputs;  // by distance
   for (const wire::LinkReport& report : reports) {
@@ -35,8 +35,7 @@ Network NetworkOf(const std::vector<wire::LinkReport>& reports, bool colocated) 
       goodputs[link.distance()].push_back(link.goodput_bytes_per_second());
     }
   }
-  Network network;
-  network.set_colocated(colocated);
+  Network network = described;
   network.set_goodput_share(1);  // what was measured is what gets through
   if (latencies.empty()) return network;
   double slowest = Quantile(goodputs.begin()->second, kUpperQuartile);

@@ -313,8 +313,9 @@ void SchedulerActor::TryFirstPlan(const NodeId& worker, Outbox& outbox) {
     return End(ExitCode::kDataError, disagreement, outbox);
   }
   if (measured) {
-    *options_.job.mutable_cluster()->mutable_network() =
-        NetworkOf(declarations_.links(), AreColocated(view_));
+    Network& network = *options_.job.mutable_cluster()->mutable_network();
+    network.set_colocated(AreColocated(view_));
+    network = NetworkOf(declarations_.links(), network);
   }
   MakeFirstPlan(outbox);
 }

@@ -1,5 +1,7 @@
 #include "cli/doctor/network_checks.h"
 
+#include <google/protobuf/text_format.h>
+
 #include <algorithm>
 #include <limits>
 #include <map>
@@ -9,6 +11,7 @@
 #include "core/units.h"
 #include "planner/cost/information_book.h"
 #include "proto/bucket.h"
+#include "proto/lanes.h"
 #include "simulation/plan_trial.h"
 
 namespace poseidon {
@@ -161,17 +164,24 @@ int64_t ThreeDigits(int64_t amount) {
   return (amount + unit / 2) / unit * unit;
 }
 
+// With all else that the config says of its network.
 std::string ToWriteDown(const Network& measured) {
   const Duration latency(ThreeDigits(ParseDuration(measured.latency()).count()));
-  return "network { bandwidth: \"" +
-         FormatBitRate(ThreeDigits(ParseBitRate(measured.bandwidth()))) +
-         "\" goodput_share: 1 latency: \"" + FormatDuration(latency) + "\" }";
+  Network network = measured;
+  network.set_bandwidth(FormatBitRate(ThreeDigits(ParseBitRate(measured.bandwidth()))));
+  network.set_goodput_share(1);
+  network.set_latency(FormatDuration(latency));
+  google::protobuf::TextFormat::Printer printer;
+  printer.SetSingleLineMode(true);
+  std::string fields;  // with a space behind the last one
+  printer.PrintToString(network, &fields);
+  return "network { " + fields + "}";
 }
 
 Plan PlanWith(Job job, const ModelSpec& model, const Network& network) {
-  const bool colocated = job.cluster().network().colocated();
+  // The lanes that the job would have: of a network that it does not describe it plans none.
+  if (!PlansLanes(job)) job.mutable_communication()->set_lanes(job.communication().lanes());
   *job.mutable_cluster()->mutable_network() = network;
-  job.mutable_cluster()->mutable_network()->set_colocated(colocated);
   return PlanByTrial(InformationBook(model, job.cluster()), job);
 }
 

@@ -30,7 +30,7 @@ std::vector<HostLink> LinksBetween(const std::vector<wire::LinkReport>& reports,
 Findings CheckLinks(const std::vector<HostLink>& links, const std::optional<Network>& claimed);
 
 // What the planner makes of the job with the network that the config describes, or with the
-// defaults where it describes none, and with the measured one.
+// defaults where it describes none, and with `measured`: the same, but for what was measured of it.
 Findings ComparePlans(const Job& job, const ModelSpec& model, const Network& measured);
 
 }  // namespace poseidon

@@ -229,7 +229,7 @@ class Doctor {
     Append(CheckLinks(links_, claimed), findings_);
     if (!requirements_.model || !measured.failure.empty() || hosts.size() < 2) return;
     Append(ComparePlans(config_.job, *requirements_.model,
-                        NetworkOf(measured.reports, config_.job.cluster().network().colocated())),
+                        NetworkOf(measured.reports, config_.job.cluster().network())),
            findings_);
   }
 

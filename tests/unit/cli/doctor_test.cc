@@ -161,6 +161,32 @@ TEST(ComparePlans, NobodyWritesNineDigitsDown) {
               HasSubstr("bandwidth: \"123bps\" goodput_share: 1 latency: \"7ns\""));
 }
 
+TEST(ComparePlans, WhatElseTheConfigSaysOfItsNetworkStays) {
+  JobConfig config = ParseJobConfig(kJob, "job");
+  Network& network = *config.job.mutable_cluster()->mutable_network();
+  network.set_colocated(false);
+  network.set_message_cost("100us");
+  Network measured = network;
+  measured.set_bandwidth("1Gbps");
+  EXPECT_THAT(ComparePlans(config.job, *RequirementsOf(config).model, measured)[0].mend,
+              HasSubstr("network { bandwidth: \"1Gbps\" goodput_share: 1 latency: \"100us\" "
+                        "colocated: false message_cost: \"100us\" }"));
+}
+
+// A job that does not describe its network has one lane, however fast that is.
+TEST(ComparePlans, LanesAreTheJobs) {
+  JobConfig config = ParseJobConfig(kJob, "job");
+  const ModelSpec model = *RequirementsOf(config).model;
+  config.job.mutable_cluster()->clear_network();
+  config.job.mutable_cluster()->set_update_rate(1e8);
+  config.job.mutable_communication()->set_policy(Communication::ALL_PS);
+  Network measured;
+  measured.set_bandwidth("100Gbps");
+  const std::string text = ComparePlans(config.job, model, measured)[0].text;
+  config.job.mutable_communication()->set_lanes(1);
+  EXPECT_EQ(ComparePlans(config.job, model, measured)[0].text, text);
+}
+
 TEST(JobNeeds, AreThoseOfTheModel) {
   const JobRequirements alone = RequirementsOf(ParseJobConfig(kJob, "job"));
   constexpr int64_t kBytes = 4 * (1000000 + 999 * 1000 + 999);

@@ -25,16 +25,21 @@ TEST(LinkReportsTest, TheSlowestKindOfLinkCounts) {
     reports.push_back(Report(1, 40e-6, goodput));
     reports.push_back(Report(2, 60e-6, goodput / 2));
   }
-  const Network network = NetworkOf(reports, false);
+  Network described;
+  described.set_colocated(false);
+  const Network network = NetworkOf(reports, described);
   EXPECT_EQ(ParseBitRate(network.bandwidth()), 4000000000);
   EXPECT_EQ(network.goodput_share(), 1);
   // Of which a message's cost is 20.
   EXPECT_EQ(ParseDuration(network.latency()), std::chrono::microseconds(40));
   EXPECT_FALSE(network.colocated());
+  described.set_message_cost("25us");
+  EXPECT_EQ(ParseDuration(NetworkOf(reports, described).latency()), std::chrono::microseconds(35));
+  EXPECT_EQ(NetworkOf(reports, described).message_cost(), "25us");
 }
 
 TEST(LinkReportsTest, LatencyIsNeverNegative) {
-  EXPECT_EQ(ParseDuration(NetworkOf({Report(1, 1e-6, 1e9)}, true).latency()), Duration::zero());
+  EXPECT_EQ(ParseDuration(NetworkOf({Report(1, 1e-6, 1e9)}, {}).latency()), Duration::zero());
 }
 
 TEST(LinkReportsTest, OnlyPlausibleOnesCount) {
