@@ -8,7 +8,6 @@
 #include "core/error.h"
 #include "core/time.h"
 #include "launch/process_cluster.h"
-#include "planner/cost/cluster_model.h"
 #include "proto/bucket.h"
 #include "simulation/training_simulation.h"
 
@@ -115,9 +114,7 @@ PointResult Read(const Json& summary, const ExperimentPoint& point, int warm_up)
   result.predicted = summary.value("predicted_iteration_ms", 0.0) / kMillisecondsPerSecond;
   result.schemes = SchemeSummary(SchemesOf(summary));
   if (point.job.training().engine() == Training::REPLAY) {
-    for (const LayerTime& layer : ComputeTimes(point.model, point.job.cluster().flops())) {
-      result.compute += layer.forward + layer.backward;
-    }
+    result.compute = SecondsAlone(point.job, point.model);
   } else {
     // The machines are as fast as they are, whatever device the model's times are of.
     result.compute = result.busy * result.iteration;

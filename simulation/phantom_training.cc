@@ -17,6 +17,15 @@ ModelSpec WithUpdateRule(ModelSpec model) {
 
 }  // namespace
 
+ComputeTimeline TimelineOf(const Job& job, const ModelSpec& model) {
+  const std::vector<LayerTime> times = ComputeTimes(model, job.cluster().flops());
+  ComputeTimeline timeline;
+  for (int l = 0; l < model.layers_size(); ++l) {
+    timeline.steps.push_back({l, Seconds(times[l].forward), Seconds(times[l].backward)});
+  }
+  return timeline;
+}
+
 SimulatedClusterOptions PhantomTraining(const Job& job, const ModelSpec& model,
                                         int64_t iterations) {
   const ClusterModel spec = ClusterOf(job);
@@ -32,11 +41,7 @@ SimulatedClusterOptions PhantomTraining(const Job& job, const ModelSpec& model,
   }
   options.work.model = WithUpdateRule(model);
   options.work.iterations = iterations;
-  const std::vector<LayerTime> times = ComputeTimes(model, spec.flops);
-  for (int l = 0; l < model.layers_size(); ++l) {
-    options.work.timeline.steps.push_back(
-        {l, Seconds(times[l].forward), Seconds(times[l].backward)});
-  }
+  options.work.timeline = TimelineOf(job, model);
   return options;
 }
 

@@ -6,9 +6,13 @@
 
 #include "proto/job.pb.h"
 #include "proto/model.pb.h"
+#include "simulation/compute_timeline.h"
 #include "simulation/simulated_cluster.h"
 
 namespace poseidon {
+
+// How long a worker that does not deviate computes: layers without times what the job's flops say.
+ComputeTimeline TimelineOf(const Job& job, const ModelSpec& model);
 
 // `job` has been checked (proto/job_config.h). Layers without times take what the job's flops say;
 // a model without an update rule gets one, as phantoms are updated by any.

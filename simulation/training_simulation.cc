@@ -252,6 +252,10 @@ double StartOf(const SimulatedCluster& cluster, int workers, Duration compute) {
 
 }  // namespace
 
+double SecondsAlone(const Job& job, const ModelSpec& model) {
+  return ToSeconds(TimeAlone(TimelineOf(job, model), job));
+}
+
 int WarmUpIterations(const Job& job) {
   constexpr int kTorus = 6;  // from there on within 0.5% of what they are after 20
   const Communication& communication = job.communication();

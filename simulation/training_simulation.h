@@ -48,6 +48,10 @@ struct SimulatedTraining {
   std::string schemes;  // SchemeSummary of the plan
 };
 
+// SimulatedTraining's `compute`, which takes no simulation: also of what a real replay of the model
+// takes. `job` has been checked, and says how machines are disturbed.
+double SecondsAlone(const Job& job, const ModelSpec& model);
+
 // Learnable floats by scheme, in the order of the enumeration: "PS 20.0M, SFB 123.6M".
 std::string SchemeSummary(const Plan& plan);
 

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "experiments/simulated_point.h"
 #include "tests/unit/temporary_directory.h"
 
 namespace poseidon {
@@ -57,6 +58,20 @@ TEST(PointSummaryTest, TheMiddleHalfCounts) {
   EXPECT_EQ(result.schemes, "PS 1.5M, SFB 1.0K");
   EXPECT_TRUE(result.losses.empty());
   EXPECT_FALSE(result.accuracy);
+}
+
+// A replay takes the cost of its layers' passes, too, as a simulated worker does.
+TEST(PointSummaryTest, ComputingAloneIsWhatASimulationSays) {
+  ExperimentPoint point = Point();
+  point.iterations = 3;
+  point.model.mutable_layers(0)->add_blobs()->add_shape(10);
+  LayerSpec& input = *point.model.add_layers();
+  input = point.model.layers(0);
+  input.clear_backward_ms();  // a pass that takes no time costs none
+  point.job.mutable_cluster()->mutable_disturbance()->set_layer_cost("2ms");
+  const double compute = ReadSummary(Summary().dump(), point, 2).compute;
+  EXPECT_NEAR(compute, 0.034, 1e-12);
+  EXPECT_EQ(compute, SimulatePoint(point).compute);
 }
 
 TEST(PointSummaryTest, BytesOfMachinesThatWorkersAndServersShare) {
