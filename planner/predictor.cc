@@ -24,7 +24,8 @@ Predictor::Predictor(const InformationBook& book, const ClusterModel& cluster,
     : book_(book),
       cluster_(cluster),
       limits_(limits),
-      layers_(ComputeTimes(book.model(), cluster.flops)) {
+      // A worker's devices compute side by side, each a part of its batch.
+      layers_(ComputeTimes(book.model(), cluster.flops * cluster.devices)) {
   const double slowest = cluster.SlowestComputeFactor();
   for (LayerTime& layer : layers_) {
     layer.forward *= slowest;

@@ -36,7 +36,8 @@ class Predictions {
         book_(book),
         cluster_(cluster),
         // Whatever becomes of flops, the layers take as long as they do.
-        timed_(WithTimes(book.model(), cluster.flops), cluster.workers, cluster.servers),
+        timed_(WithTimes(book.model(), cluster.flops * cluster.devices), cluster.workers,
+               cluster.servers),
         estimated_(MessagesPerIteration(plan, cluster) > kMostPredicted),
         // Of a large plan that has been predicted that is not done again, as it takes seconds.
         now_(estimated_ && plan.iteration_ms() > 0

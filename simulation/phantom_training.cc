@@ -18,7 +18,9 @@ ModelSpec WithUpdateRule(ModelSpec model) {
 }  // namespace
 
 ComputeTimeline TimelineOf(const Job& job, const ModelSpec& model) {
-  const std::vector<LayerTime> times = ComputeTimes(model, job.cluster().flops());
+  // A worker's devices compute side by side, each a part of its batch.
+  const std::vector<LayerTime> times =
+      ComputeTimes(model, job.cluster().flops() * job.cluster().devices_per_worker());
   ComputeTimeline timeline;
   for (int l = 0; l < model.layers_size(); ++l) {
     timeline.steps.push_back({l, Seconds(times[l].forward), Seconds(times[l].backward)});

@@ -58,7 +58,8 @@ std::optional<double> TryPlan(const Plan& plan, const Job& job, const ModelSpec&
   SimulationControl control;
   control.planner = [&plan](const InformationBook&, const Job&) { return plan; };
   try {
-    const ModelSpec timed = WithTimes(model, job.cluster().flops());
+    const ModelSpec timed =
+        WithTimes(model, job.cluster().flops() * job.cluster().devices_per_worker());
     return SimulateTraining(tried, timed, *steady, {}, control).iteration;
   } catch (const Error&) {
     return std::nullopt;  // what can't be simulated is planned by prediction alone

@@ -66,7 +66,7 @@ COLUMNS = {
     "parameters": Column("si", "parameters", "{} parameters"),
     "goodput_gbps": Column("number", "goodput (Gb/s)", "{} Gb/s goodput"),
     "message_cost_us": Column("number", "cost of a message (µs)", "{} µs a message"),
-    "flops": Column("si", "operations/s of a worker", "{} operations/s"),
+    "flops": Column("si", "operations/s of a device", "{} operations/s"),
     "reduction_rate": Column("si", "bytes/s added up", "{} bytes/s added up"),
     "update_rate": Column("si", "bytes/s updated", "{} bytes/s updated"),
     "iteration_seconds": Column("seconds", "iteration time", "iteration {}"),

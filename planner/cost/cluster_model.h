@@ -39,8 +39,8 @@ struct ClusterModel {
   double reduction_rate = 4e9;
   // Bytes of parameters that a server or worker updates; reads gradient and optimizer_state, too.
   double update_rate = 2e9;
-  // Floating-point operations of a worker's devices, or of its host where it has none: rebuilding a
-  // gradient from its factors, and layers whose times are not known.
+  // Floating-point operations of a device of a worker, or of its host where it has none: rebuilding
+  // a gradient from its factors, and layers whose times are not known.
   double flops = 4e12;
   // A worker's devices, and bytes between two of them, and between one and its host's memory, each
   // direction (planner/cost/device_copy_cost.h). Infinite: nothing is copied.

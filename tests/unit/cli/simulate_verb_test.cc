@@ -210,6 +210,22 @@ TEST_F(SimulateVerbTest, TakesNetsWithTheSpeedOfOneWorker) {
   EXPECT_NEAR(Simulate("BYTES").training.compute, 0.1, 1e-6);
 }
 
+// A job's net has the batch of all of a worker's devices, and `simulate` is told of one's.
+TEST_F(SimulateVerbTest, DevicesComputeSideBySideAsInAJob) {
+  std::ofstream(path_) << kNet;
+  options_.source.profile.clear();
+  options_.source.net = path_;
+  options_.source.record_shape = Shape{3, 8, 8};
+  options_.job.mutable_cluster()->set_devices_per_worker(4);
+  const SimulatedTraining training = Simulate("ALL_PS").training;
+  options_.source.batch = 4 * 32;
+  const ModelAndJob of_a_job = LoadModelAndJob(options_);
+  const Job& job = of_a_job.job;
+  const Plan plan = PlanJob(InformationBook(of_a_job.model, job.cluster()), job);
+  EXPECT_DOUBLE_EQ(plan.compute_ms(), training.plan.compute_ms());
+  EXPECT_DOUBLE_EQ(SecondsAlone(job, of_a_job.model), training.compute);
+}
+
 // Of `poseidon simulate` with these flags.
 class SimulateFailuresTest : public SimulateVerbTest {
  protected:
