@@ -160,7 +160,8 @@ Json StatusJson(const JobStatus& status) {
   json["iteration_ms"] = status.iteration_ms;
   json["exposed_ms"] = status.exposed_ms;
   const bool predicted = status.plan != nullptr && status.plan->plan().iteration_ms() > 0;
-  json["predicted_iteration_ms"] = predicted ? Json(status.plan->plan().iteration_ms()) : Json();
+  json["predicted_iteration_ms"] =
+      predicted ? Json(ExpectedIterationMs(status.plan->plan())) : Json();
   json["test"] = TestJson(status.test);
   json["nodes"] = NodesJson(status);
   json["buckets"] = BucketsOf(status);

@@ -294,6 +294,9 @@ TEST_F(MonitorStatusTest, ASummaryIsAStatusWithTheSameKeys) {
   JobReport report(2);
   wire::PlanAndModel plan = *tracker_.status(Seconds(1)).plan;
   plan.mutable_plan()->set_servers(1);
+  plan.mutable_plan()->set_iteration_ms(100);
+  plan.mutable_plan()->set_simulated_ms(120);
+  tracker_.OnPlan(plan);
   for (LayerSpec& layer : *plan.mutable_model()->mutable_layers()) {
     layer.add_blobs()->add_shape(layer.name() == "layer3" ? 3 : 7);
   }
@@ -319,6 +322,9 @@ TEST_F(MonitorStatusTest, ASummaryIsAStatusWithTheSameKeys) {
   EXPECT_EQ(status["nodes"].size(), 3);
   EXPECT_EQ(status["nodes"][1]["state"], "finished");
   EXPECT_EQ(status["buckets"][0]["predicted_ms"], 12.5);
+  // As it was tried, before and after the end.
+  EXPECT_EQ(status["predicted_iteration_ms"], 120);
+  EXPECT_EQ(live["predicted_iteration_ms"], 120);
   for (const std::string bad : {"", "[]", "{}", "{\"job\": 3}", "nothing"}) {
     try {
       StatusOfSummary(bad, "summary.json");
