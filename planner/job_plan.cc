@@ -16,6 +16,7 @@
 #include "planner/planner.h"
 #include "planner/predictor.h"
 #include "planner/time_planner.h"
+#include "proto/bucket.h"
 #include "proto/compatibility.h"
 #include "proto/lanes.h"
 
@@ -79,6 +80,16 @@ int SearchesAtOnce() {
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / 2);
 }
 
+// Where the network has tiers: what was compared are plans for the machines' own links, which say
+// nothing of this plan's time. So the number that was taken is among them.
+void SetLanesOfOwnLinks(const Plan& own_links, Plan& plan) {
+  *plan.mutable_other_lanes() = own_links.other_lanes();
+  OtherLanes& taken = *plan.add_other_lanes();
+  taken.set_lanes(own_links.lanes());
+  taken.set_iteration_ms(ExpectedIterationMs(own_links));
+  std::ranges::sort(*plan.mutable_other_lanes(), {}, &OtherLanes::lanes);
+}
+
 // Makes plans of one job by its policy.
 class Maker {
  public:
@@ -113,7 +124,7 @@ class Maker {
     if (farther_.empty()) return lanes;
     Plan plan = PlanFor(lanes.lanes(), predictor_, trial_, farther_, stop_);
     plan.set_planned_lanes(true);
-    *plan.mutable_other_lanes() = lanes.other_lanes();
+    SetLanesOfOwnLinks(lanes, plan);
     return plan;
   }
 

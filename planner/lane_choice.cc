@@ -92,7 +92,9 @@ std::string LanesText(const Plan& plan) {
     return text + (IsHidden(plan) ? "as the exchange is hidden behind computing"
                                   : "as the machines have no cores for more");
   }
-  text += "planned: ";
+  const bool of_own_links =
+      std::ranges::count(plan.other_lanes(), plan.lanes(), &OtherLanes::lanes) > 0;
+  text += of_own_links ? "planned for the machines' own links: by these alone " : "planned: ";
   for (const OtherLanes& other : plan.other_lanes()) {
     char milliseconds[50];
     std::snprintf(milliseconds, sizeof milliseconds, " %.2f ms",

@@ -41,6 +41,7 @@ struct PlannedModel {
   Plan plan;
   std::vector<SampleInput> inputs;
   Limits limits;
+  double slowest_factor = 1;  // how many times as long as usual the slowest worker computes
 };
 
 // How many data lanes, whether they were `planned`, and what `others` would take, by `steps`: 1 for

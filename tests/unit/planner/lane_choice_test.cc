@@ -158,6 +158,28 @@ TEST(LaneChoiceTest, OfLocalStepsTheTextSaysWhatOneTakes) {
   EXPECT_EQ(LanesText(plan), "1 data lane, planned: 2 would take 20.00 ms a step");
 }
 
+// The lanes' times are of another network than the plan's.
+TEST(LaneChoiceTest, WithTiersTheTextSaysThatOnlyTheOwnLinksCount) {
+  for (const int cores : {2, 64}) {
+    for (const double flops : {1e9, 20e12}) {
+      Job job = JobOf(4, "100Gbps", Communication::TIME);
+      job.mutable_cluster()->set_cores(cores);
+      job.mutable_cluster()->set_flops(flops);
+      Tier& tier = *job.mutable_cluster()->mutable_network()->add_tier();
+      tier.set_members(2);
+      tier.set_bandwidth("100Mbps");
+      ModelSpec model;
+      model.set_batch(32);
+      AddInnerProduct("fc1", 1000, 1000, model);
+      AddInnerProduct("fc2", 1000, 1000, model);
+      const std::string text = LanesText(PlanOf(model, job));
+      EXPECT_THAT(text, testing::HasSubstr(", planned for the machines' own links: by these alone "
+                                           "1 would take "));
+      EXPECT_THAT(text, testing::Not(testing::HasSubstr("cores")));
+    }
+  }
+}
+
 TEST(LaneChoiceTest, OneWhereNobodyKnowsTheNetwork) {
   const ModelSpec model = GoogLeNet(32);
   Job job = JobOf(4, "100Gbps", Communication::ALL_PS);
