@@ -199,8 +199,10 @@ PlannedModel PlanModel(const PlanOptions& options, const JobPlanTrial& trial) {
   WithTimes(model, job.cluster().flops());  // refuses layers that take too long to predict
   const InformationBook book(model, job.cluster());
   Plan plan = PlanJob(book, job, trial);
-  Limits limits = WhatLimits(plan, book, ClusterOf(job));
-  return {std::move(model), std::move(plan), std::move(inputs), std::move(limits)};
+  const ClusterModel cluster = ClusterOf(job);
+  Limits limits = WhatLimits(plan, book, cluster);
+  return {std::move(model), std::move(plan), std::move(inputs), std::move(limits),
+          cluster.SlowestComputeFactor()};
 }
 
 JobPlanTrial PlanningReport::Trial() {

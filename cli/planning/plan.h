@@ -45,7 +45,8 @@ struct PlannedModel {
 };
 
 // How many data lanes, whether they were `planned`, and what `others` would take, by `steps`: 1 for
-// an iteration of the plan, its local steps for one of these.
+// an iteration of the plan, its local steps for one of these. Of a network with tiers by the
+// machines' own links alone, the plan's number among them.
 nlohmann::ordered_json LanesJson(const Plan& plan, int steps);
 
 // "what limits: ...", and a line for each change that would gain something.
@@ -82,14 +83,14 @@ std::string PlanTable(const PlannedModel& planned);
 
 // For programs: `parameters`, `iteration_ms`, `estimated` (whether that is no more than an
 // estimate, as of plans with too many messages), `simulated_ms` (null if the plan was not tried),
-// `compute_ms`, `lanes`, `grid[]` of tori with `size` and `algorithm`; `inputs[]` with `layer`,
-// `shape` and `source` (cli/input/sample_input.h); `layers[]` with `name`, `type`, `shape`,
-// `parameters`, `scheme`, `floats_ps`, `floats_sfb` (null where SFB is impossible), `kv_pairs` of
-// its bucket; `buckets[]` with `name`, `layers`, `scheme`, `codec`, `parameters`, `chunks`,
-// `bytes_sent`, `bytes_received` (by the most loaded machine), `predicted_ms`, `ready_ms`,
-// `sent_ms`, `fresh_ms`, `needed_ms`, `runner_up` (null if there is none) with `scheme` and
-// `predicted_ms`; `total`, `server_load`; `limits` with `by`, `without_ms` and `changes[]`, each
-// with `change` and `iteration_ms` as predicted.
+// `compute_ms` of the usual worker and `slowest_compute_ms`, `lanes`, `grid[]` of tori with `size`
+// and `algorithm`; `inputs[]` with `layer`, `shape` and `source` (cli/input/sample_input.h);
+// `layers[]` with `name`, `type`, `shape`, `parameters`, `scheme`, `floats_ps`, `floats_sfb` (null
+// where SFB is impossible), `kv_pairs` of its bucket; `buckets[]` with `name`, `layers`, `scheme`,
+// `codec`, `parameters`, `chunks`, `bytes_sent`, `bytes_received` (by the most loaded machine),
+// `predicted_ms`, `ready_ms`, `sent_ms`, `fresh_ms`, `needed_ms`, `runner_up` (null if there is
+// none) with `scheme` and `predicted_ms`; `total`, `server_load`; `limits` with `by`, `without_ms`
+// and `changes[]`, each with `change` and `iteration_ms` as predicted.
 std::string PlanJson(const PlannedModel& planned);
 
 // From the flags of `poseidon plan --help`. Throws ConfigError for what is missing or wrong.

@@ -136,13 +136,17 @@ std::string BucketTable(const Plan& plan) {
   return table.ToString();
 }
 
-std::string Iteration(const Plan& plan, const Limits& limits) {
+std::string Iteration(const PlannedModel& planned) {
+  const Plan& plan = planned.plan;
+  const Limits& limits = planned.limits;
   std::string text = limits.seconds_estimated ? "estimated" : "predicted";
   text += " iteration: " + Digits(plan.iteration_ms(), 2) + " ms; ";
   if (plan.simulated_ms() > 0) {
     text += "tried in virtual time: " + Digits(plan.simulated_ms(), 2) + " ms; ";
   }
-  text += "computing alone: " + Digits(plan.compute_ms(), 2) + " ms";
+  text +=
+      planned.slowest_factor == 1 ? "computing alone: " : "computing alone, the slowest worker: ";
+  text += Digits(plan.compute_ms(), 2) + " ms";
   if (plan.compute_ms() > 0) {
     text += " (" + Digits(100 * (ExpectedIterationMs(plan) / plan.compute_ms() - 1), 1) +
             "% for communication)";
@@ -246,7 +250,7 @@ nlohmann::ordered_json LimitsJson(const Limits& limits) {
 }
 
 std::string PlanTable(const PlannedModel& planned) {
-  const auto& [model, plan, inputs, limits] = planned;
+  const auto& [model, plan, inputs, limits, slowest_factor] = planned;
   const std::vector<LayerRow> rows = LayerRows(planned);
   const Totals totals = Sum(rows, plan.workers());
   return LayerTable(rows) + "\n" + BucketTable(plan) + "\n" + Grouped(ParameterCount(model)) +
@@ -255,12 +259,12 @@ std::string PlanTable(const PlannedModel& planned) {
          ", samples a worker: " + std::to_string(model.batch()) + "\n" + SampleInputLines(inputs) +
          "floats that a node sends and receives in an iteration: " + Grouped(totals.floats_ps) +
          " all over PS, " + Grouped(totals.floats_planned) + " as planned" + Saving(totals) + "\n" +
-         ServerLoad(plan) + "\n" + TorusLine(plan) + LanesText(plan) + "\n" +
-         Iteration(plan, limits) + LimitsText(limits);
+         ServerLoad(plan) + "\n" + TorusLine(plan) + LanesText(plan) + "\n" + Iteration(planned) +
+         LimitsText(limits);
 }
 
 std::string PlanJson(const PlannedModel& planned) {
-  const auto& [model, plan, inputs, limits] = planned;
+  const auto& [model, plan, inputs, limits, slowest_factor] = planned;
   const std::vector<LayerRow> rows = LayerRows(planned);
   const Totals totals = Sum(rows, plan.workers());
   nlohmann::ordered_json json;
@@ -273,7 +277,8 @@ std::string PlanJson(const PlannedModel& planned) {
   json["iteration_ms"] = plan.iteration_ms();
   json["estimated"] = limits.seconds_estimated;
   json["simulated_ms"] = plan.simulated_ms() > 0 ? nlohmann::json(plan.simulated_ms()) : nullptr;
-  json["compute_ms"] = plan.compute_ms();
+  json["compute_ms"] = plan.compute_ms() / slowest_factor;
+  json["slowest_compute_ms"] = plan.compute_ms();
   json["local_steps"] = std::max(1, plan.local_steps());
   json["fifo"] = plan.fifo();
   json["lanes"] = LanesJson(plan, 1);

@@ -226,6 +226,19 @@ TEST_F(SimulateVerbTest, DevicesComputeSideBySideAsInAJob) {
   EXPECT_DOUBLE_EQ(SecondsAlone(job, of_a_job.model), training.compute);
 }
 
+TEST_F(SimulateVerbTest, ComputingAloneIsTheUsualWorkersAsOfAPlan) {
+  Deviation& deviation = *options_.job.mutable_cluster()->add_deviation();
+  deviation.set_worker(3);
+  deviation.set_compute_factor(2);
+  const auto simulated = nlohmann::json::parse(SimulationJson(Simulate("ALL_RING")));
+  const PlannedModel planned = PlanModel(options_);
+  const auto json = nlohmann::json::parse(PlanJson(planned));
+  constexpr double kNanosecond = 1e-6;  // in milliseconds, of which simulated times are whole
+  EXPECT_NEAR(json["compute_ms"], simulated["compute_ms"], kNanosecond);
+  EXPECT_NEAR(json["slowest_compute_ms"], 2 * kComputeMs, kNanosecond);
+  EXPECT_THAT(PlanTable(planned), HasSubstr("computing alone, the slowest worker: 46.00 ms"));
+}
+
 // Of `poseidon simulate` with these flags.
 class SimulateFailuresTest : public SimulateVerbTest {
  protected:
