@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "core/error.h"
+#include "planner/job_plan.h"
 #include "simulation/cluster_layout.h"
+#include "simulation/phantom_training.h"
 #include "tests/simulation/predictions/planned_training.h"
 #include "tests/unit/temporary_directory.h"
 
@@ -38,6 +40,34 @@ ModelSpec InnerProduct() {
 
 double Iteration(const Job& job, const ModelSpec& model) {
   return SimulateTraining(job, model, kSteady).iteration;
+}
+
+// A worker that clips has the norm of the whole gradient before its first update.
+TEST(TrainingSimulationTest, ClippingIsPlannedAsWorkersThatClipTrain) {
+  Job job = FreeLanesJob(4, 4, Communication::ALL_PS);
+  job.mutable_communication()->set_lanes(1);
+  ModelSpec model = Layers(8, 1'000'000, 2, 4);
+  // Unless it is waited for it is on its way while the others compute.
+  model.mutable_layers(7)->mutable_blobs(0)->set_shape(0, 20'000'000);
+  const auto planned = [&] { return PlanJob(InformationBook(model, job.cluster()), job); };
+  const double unclipped = planned().iteration_ms();
+  model.mutable_update_rule()->set_deferred(true);
+  const Plan plan = planned();
+  constexpr int kIterations = 6;
+  SimulatedClusterOptions options = PhantomTraining(job, model, kIterations);
+  options.work.deferred.clip_gradients = 1;
+  options.planner = [&plan](const InformationBook&, const Job&) {
+    Plan silent = plan;
+    silent.set_wait_for_all(false);  // so that whoever waits does it for the norm
+    return silent;
+  };
+  SimulatedCluster cluster(options);
+  ASSERT_TRUE(cluster.Run(Time::max()));
+  const std::vector<IterationTimes>& iterations = cluster.trainer(0).iterations;
+  ASSERT_EQ(iterations.size(), kIterations);
+  const double milliseconds = 1000 * ToSeconds(iterations[5].end - iterations[2].end) / 3;
+  EXPECT_NEAR(plan.iteration_ms(), milliseconds, 0.01 * milliseconds);
+  EXPECT_LT(unclipped, plan.iteration_ms());
 }
 
 // Groups of machines.
