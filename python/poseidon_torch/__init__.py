@@ -31,6 +31,7 @@ from ._forward_overlap import check_optimizer
 from ._job import Admission, Job, JobOptions, Place, needs_servers
 from ._layers import layers_of
 from ._moments import timed_device
+from ._norms import check_norms
 from ._profile import LocalSteps, Profile, profile
 from ._program_end import EndNotes, LateExit, failure_of, report_late
 from ._server_update import ServerUpdate, check_server_update
@@ -369,6 +370,7 @@ def _check_start(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> No
             "distribute was called twice; a process trains one model, to which all parts belong"
         )
     _check_optimizer(model, optimizer)
+    check_norms(model, size())
 
 
 def _refuse_recovery(what: str, instead: str) -> None:

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 import warnings
+from unittest import mock
 
 import torch
 from torch.utils.checkpoint import checkpoint
@@ -85,6 +86,16 @@ class Misuse(OneProcess):
         model = torch.nn.Linear(4, 4)
         self.expect_refusal("'backward' or 'forward'", model, sgd(model), overlap="sideways")
         self.expect_refusal("Allowed: BYTES", model, sgd(model), policy="FASTEST")
+
+    def test_a_norm_over_all_workers_that_nothing_synchronizes(self):
+        self.init()
+        model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4))
+        model = torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)
+        with mock.patch.object(psd, "size", lambda: 2):
+            self.expect_refusal("1 is a SyncBatchNorm, which synchronizes", model, sgd(model))
+            with self.assertRaisesRegex(psd.ConfigError, "init_process_group beside"):
+                psd.DiLoCo(model, sgd(model))
+        pass_of(model, psd.distribute(model, sgd(model)))  # alone there is nothing to synchronize
 
     def test_overlap_forward_needs_an_optimizer_by_parameter(self):
         self.init()
