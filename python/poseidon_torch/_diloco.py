@@ -7,11 +7,13 @@ mean over all workers is what the outer optimizer, Nesterov's momentum, is given
 """
 
 import dataclasses
-from typing import List, Optional
+from typing import List, Optional, Set
 
 import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from ._changes import ChangeGuard
+from ._hooks import OwnHook
 from ._layers import Layer
 from ._errors import ConfigError
 from ._library import Session
@@ -80,6 +82,11 @@ class _Fragment:
             parameter.copy_(outer if own == 0 else torch.lerp(outer, parameter.to(outer), own))
 
 
+def _parameters_of(optimizer: torch.optim.Optimizer) -> Set[int]:
+    """Their ids."""
+    return {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+
+
 def fragments_of(sizes: List[int], fragments: int) -> List[List[int]]:
     """The layers of each fragment, ascending. As the planner deals them out (proto/local_steps.h): largest first to
     the fragment with fewest floats so far, of equals to the first.
@@ -114,7 +121,15 @@ class Rounds:
         self._fragments = [
             _Fragment(part, layers, outer) for part in fragments_of(sizes, outer.fragments)
         ]
-        self._handle = optimizer.register_step_post_hook(self._after_step)
+        self._optimizer = optimizer
+        self._stepped = _parameters_of(optimizer)
+        self._uncounted = 0  # steps of other optimizers since the last one that was counted
+        refuse_loading = OwnHook(self._refuse_loading)
+        self._handles = [
+            optimizer.register_step_post_hook(self._after_step),
+            register_optimizer_step_post_hook(self._after_any_step),
+            *(layer.module._register_load_state_dict_pre_hook(refuse_loading) for layer in layers),
+        ]
         self._changes = ChangeGuard(model)
 
     @property
@@ -130,6 +145,8 @@ class Rounds:
         """After the last step: what has been learned since the last exchanges is exchanged, then the others are waited
         for."""
         self._remove_hooks()
+        if self._uncounted > 0 and self.iteration == 0 and self._step == 0:
+            self._refuse_uncounted()
         self._finish_rounds()
         self._shared.finish()
 
@@ -149,11 +166,34 @@ class Rounds:
 
     def _remove_hooks(self) -> None:
         self._changes.remove()
-        self._handle.remove()
+        for handle in self._handles:
+            handle.remove()
+
+    def _refuse_loading(self, *_) -> None:
+        raise ConfigError(
+            "load_state_dict after DiLoCo: the next exchange would take what is loaded for what this worker has learned, so "
+            "load before DiLoCo, or into a copy of the model"
+        )
+
+    def _after_any_step(self, optimizer: torch.optim.Optimizer, *_) -> None:
+        """Of all optimizers: another one may step beside the one that is counted, as one that it is made of does, but not
+        in its place for more than a round."""
+        if optimizer is self._optimizer or self._stepped.isdisjoint(_parameters_of(optimizer)):
+            return
+        self._uncounted += 1
+        if self._uncounted > self._options.every:
+            self._refuse_uncounted()
+
+    def _refuse_uncounted(self) -> None:
+        raise ConfigError(
+            f"another optimizer than the one that DiLoCo was given has made {self._uncounted} steps of the same parameters, "
+            "and that one none meanwhile, so that no exchange comes; make the optimizer before DiLoCo, and step that one"
+        )
 
     @torch.no_grad()
     def _after_step(self, *_) -> None:
         self._changes.check()
+        self._uncounted = 0
         self._step += 1
         for fragment in self._fragments:
             fragment.steps += 1

@@ -310,6 +310,43 @@ class Misuse(OneProcess):
         with self.assertRaisesRegex(psd.ConfigError, "0.bias was frozen when distribute"):
             pass_of(model, optimizer)
 
+    def test_diloco_of_a_model_that_is_loaded_later(self):
+        self.init()
+        model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4))
+        pass_of(model, psd.DiLoCo(model, sgd(model), every=2))
+        checkpoint = model.state_dict()
+        copy.deepcopy(model).load_state_dict(checkpoint)
+        for part, state in ((model, checkpoint), (model[0], model[0].state_dict())):
+            with self.assertRaisesRegex(psd.ConfigError, "load before DiLoCo, or into a copy"):
+                part.load_state_dict(state)
+        psd.shutdown()
+        model.load_state_dict(checkpoint)
+
+    def test_diloco_with_an_optimizer_that_another_one_takes_the_place_of(self):
+        self.init()
+        model = torch.nn.Linear(4, 4)
+        psd.DiLoCo(model, sgd(model), every=2)
+        other = sgd(model)
+        pass_of(model, other)
+        pass_of(model, other)
+        with self.assertRaisesRegex(psd.ConfigError, "another optimizer.* made 3 steps of the"):
+            pass_of(model, other)
+        learned = model.weight.detach().clone()
+        with self.assertRaisesRegex(psd.ConfigError, "so that no exchange comes"):
+            psd.shutdown()
+        self.assertTrue(model.weight.equal(learned))
+
+    def test_diloco_with_optimizers_beside_the_one_that_is_counted(self):
+        self.init()
+        model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
+        optimizer = psd.DiLoCo(model, sgd(model[0]), every=1)
+        within = sgd(model[0])  # whose step is a part of another one's, as in sharpness-aware ones
+        for _ in range(5):
+            pass_of(model, sgd(model[1]))
+            within.step()
+            optimizer.step()
+        self.assertEqual(psd.iteration(), 5)
+
     def test_a_job_config_that_says_otherwise(self):
         folder = pathlib.Path(self._scratch.name)
         config = folder / "config.prototxt"
