@@ -124,6 +124,10 @@ class Exchange:
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
         """Backward passes inside only add up; the next one outside exchanges the sum."""
+        # Also where only a later plan may send factors: else the measured network would decide whether a training ends.
+        for index, layer in enumerate(self._layers):
+            if layer.rows > 0 and self._may_send_factors(index):
+                self._refuse_adding_up(index)
         before, self._synchronizing = self._synchronizing, False
         try:
             yield
@@ -213,10 +217,7 @@ class Exchange:
     def _on_factors(self, index: int, top: torch.Tensor, bottom: torch.Tensor) -> None:
         with self._lock:
             if not self._synchronizing:
-                raise ConfigError(
-                    f"layer {self._layers[index].name!r} sends factors, which can't add up over passes as no_sync "
-                    "wants it; call distribute without an example, or with another policy"
-                )
+                self._refuse_adding_up(index)
             if torch.is_grad_enabled():
                 raise ConfigError(
                     f"layer {self._layers[index].name!r} sends factors, of which create_graph=True has no graph; call "
@@ -229,6 +230,13 @@ class Exchange:
             self._layer_done(index)
             self._push_factors(index, top, bottom)
             self._go_on()
+
+    def _refuse_adding_up(self, index: int) -> None:
+        sends = "sends" if index in self._sends_factors else "may come to send"
+        raise ConfigError(
+            f"layer {self._layers[index].name!r} {sends} factors, which can't add up over passes as no_sync wants it; "
+            "call distribute without an example, or with another policy"
+        )
 
     def _check_first(self, index: int, instead: str) -> None:
         if self._pushed[index]:

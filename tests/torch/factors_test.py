@@ -90,6 +90,11 @@ class Factors(unittest.TestCase):
             do()
         self.assertIn(said, str(refused.exception))
 
+    @staticmethod
+    def enter_no_sync():
+        with psd.no_sync():
+            pass
+
     def test_a_penalty_of_the_weights_is_refused(self):
         def backward():
             penalty = sum(parameter.abs().sum() for parameter in self.model.parameters())
@@ -121,6 +126,21 @@ class Factors(unittest.TestCase):
             (self.model[2](hidden) + self.model[2](hidden.square())).sum().backward()
 
         self.expect_refusal("layer '2' got a second gradient in one backward pass", backward)
+
+    def test_passes_without_an_exchange_are_refused_at_once(self):
+        self.expect_refusal("layer '0' sends factors, which can't add up", self.enter_no_sync)
+
+    def test_passes_without_an_exchange_are_refused_whatever_the_plan_will_be(self):
+        for policy, refused in (("TIME", True), ("ALL_RING", False)):
+            psd.shutdown()
+            psd.init(out=self.scratch.name)
+            model = net()
+            psd.distribute(model, sgd(model), example=inputs_of(0), policy=policy)
+            self.sent_by_factors().clear()  # by the first plan; what the next one is, nobody knows
+            if refused:
+                self.expect_refusal("layer '0' may come to send factors", self.enter_no_sync)
+            else:
+                self.enter_no_sync()
 
     def test_another_use_of_a_weight_under_autocast_is_refused(self):
         """Autocast casts a weight once, and must not have done so without a graph in the layer."""
@@ -224,9 +244,9 @@ class Factors(unittest.TestCase):
         exchange = psd._process.exchange  # pylint: disable=protected-access
         sent = set(self.sent_by_factors())
         self.sent_by_factors().clear()
-        exchange._plan_may_change = True  # pylint: disable=protected-access
-        losses = [loss_of(model, 1) for model in self.models]
         with psd.no_sync():
+            exchange._plan_may_change = True  # pylint: disable=protected-access
+            losses = [loss_of(model, 1) for model in self.models]
             losses[0].backward(retain_graph=True)
         for model, loss in zip(self.models[1:], losses[1:]):
             loss.backward(retain_graph=True)
