@@ -30,8 +30,9 @@ import datetime
 import os
 import queue
 import threading
+import warnings
 import weakref
-from typing import Callable, Deque, List, Optional, Sequence
+from typing import Any, Callable, Deque, List, Optional, Sequence
 
 import torch
 import torch.distributed as dist
@@ -210,6 +211,35 @@ class _AllReduceWork(dist.Work):
             self._kept.remove(self)
 
 
+class _DeviceWarning:
+    """Says once that what is not in the processor's memory goes to gloo, as PyTorch says nothing of a backend that it
+    drops: of "cpu:poseidon,cuda:nccl" it makes this one alone."""
+
+    def __init__(self):
+        self._said = False
+
+    def look(self, values: Any) -> None:
+        """At tensors, and lists of them, that a call was given."""
+        device = None if self._said else _device_beside_cpu(values)
+        if device is None:
+            return
+        self._said = True
+        warnings.warn(
+            f'tensors on {device} go to gloo: the backend "poseidon" can\'t be combined with another one, as in '
+            '"cpu:poseidon,cuda:nccl"; let a process group of its own, by init_process_group or new_group with '
+            "backend='nccl', carry them where there is NCCL",
+            stacklevel=4,
+        )
+
+
+def _device_beside_cpu(values: Any) -> Optional[str]:
+    if isinstance(values, torch.Tensor):
+        return None if values.is_cpu else values.device.type
+    if isinstance(values, (list, tuple)):
+        return next(filter(None, map(_device_beside_cpu, values)), None)
+    return None
+
+
 class PoseidonProcessGroup(dist.ProcessGroup):
     """Ranks with a Communicator, and a gloo group for the rest. Calls return at once, and one thread carries out
     the all-reduces in the order of the calls; a call that is waited for is carried out where it is made.
@@ -227,6 +257,7 @@ class PoseidonProcessGroup(dist.ProcessGroup):
         self.poseidon_options = options
         self._name = ""
         self._size = size
+        self._devices = _DeviceWarning()
         self._thread = _CallThread()
         self._gloo = dist.ProcessGroupGloo(dist.PrefixStore("gloo", store), rank, size, timeout)
         self._communicator = Communicator(
@@ -249,6 +280,7 @@ class PoseidonProcessGroup(dist.ProcessGroup):
         """In place: the sum or the mean of all ranks' tensors."""
         mean = _is_mean(options)
         if mean is None or len(tensors) != 1 or not _is_ours(tensors[0]):
+            self._devices.look(tensors)
             return self._gloo.allreduce(tensors, options or dist.AllreduceOptions())
         # Who waits anyway is spared the ways to another thread and back, unless calls before it are still under way,
         # and the making of a future: between all-reduces the caches forget all of this, so that every step counts.
@@ -315,7 +347,9 @@ def _is_ours(tensor: torch.Tensor) -> bool:
 
 def _delegate(name: str) -> Callable:
     def call(self, *arguments, **named):
-        return getattr(self._gloo, name)(*arguments, **named)  # pylint: disable=protected-access
+        # pylint: disable=protected-access
+        self._devices.look((arguments, *named.values()))
+        return getattr(self._gloo, name)(*arguments, **named)
 
     call.__name__ = name
     return call

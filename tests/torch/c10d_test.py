@@ -9,8 +9,10 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import warnings
 from unittest import mock
 
+import torch
 import torch.distributed as dist
 
 import timed_tests
@@ -62,6 +64,20 @@ class C10d(unittest.TestCase):
                 for result in processes.wait(PATIENCE):
                     self.assertEqual(result.code, 0, result.output)
                     self.assertIn("kept out", result.output.splitlines())
+
+    def test_tensors_on_another_device_are_warned_of_once(self):
+        group = mock.Mock(_devices=c10d._DeviceWarning())
+        calls = (c10d.PoseidonProcessGroup.broadcast, c10d.PoseidonProcessGroup.allreduce)
+        warned = []
+        for tensor in (torch.ones(4), torch.ones(4, device="meta")):
+            with warnings.catch_warnings(record=True) as said:
+                warnings.simplefilter("always")
+                for call in calls:
+                    call(group, [tensor])
+            warned.append([str(one.message) for one in said])
+        self.assertEqual(warned[0], [])
+        self.assertEqual(len(warned[1]), 1, warned)
+        self.assertIn('tensors on meta go to gloo: the backend "poseidon" can\'t', warned[1][0])
 
     def test_a_name_that_means_loopback_on_its_own_machine(self):
         """As that of node0 does in node0's /etc/hosts, by Debian's installer."""
