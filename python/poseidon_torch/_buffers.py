@@ -1,4 +1,5 @@
-"""A model's buffers on the way to the process that takes a lost one's place: their bytes, of whatever type they are.
+"""A model's buffers and frozen parameters on the way to the process that takes a lost one's place: their bytes, of
+whatever type they are.
 
 The session carries float32 and computes nothing with them, so the bytes of all buffers, one behind the other, are taken
 for floats. In front of them is a whole number: 0, or which buffer is not as it was when training began. Whoever takes a
@@ -10,11 +11,26 @@ from typing import Callable, Iterable, List, Tuple
 
 import torch
 
+from ._layers import frozen_parameters
 from ._errors import ConfigError
 
 NamedBuffers = Iterable[Tuple[str, torch.Tensor]]
 
 _WORD = 4  # bytes of a float32, and of the number in front
+_MOST_BYTES = 1 << 30  # that a message takes (core/message_limit.h)
+
+
+def buffers_and_frozen(
+    model: torch.nn.Module, most_bytes: int = _MOST_BYTES
+) -> Callable[[], NamedBuffers]:
+    """Tells the model's buffers as they are then, and the parameters that are frozen now, as what is frozen for a while
+    later is the servers'. Without the latter where all would be more than a message takes: they stay what each process
+    has loaded."""
+    frozen = frozen_parameters(model)
+    sizes = map(_size_of, itertools.chain(model.buffers(), (one for _, one in frozen)))
+    if _WORD * _words(sizes) > most_bytes:
+        return model.named_buffers
+    return lambda: itertools.chain(model.named_buffers(), frozen)
 
 
 class SentBuffers:
@@ -24,12 +40,11 @@ class SentBuffers:
         """`buffers` tells them, as Module.named_buffers does; the tensors may be others each time."""
         self._buffers = buffers
         self._kinds = self._present_kinds()
-        self._sizes = [buffer.numel() * buffer.element_size() for _, buffer in buffers()]
+        self._sizes = [_size_of(buffer) for _, buffer in buffers()]
 
     def room(self) -> torch.Tensor:
         """Zeros of the size of what `pack` returns."""
-        words = 1 + -(-sum(self._sizes) // _WORD)
-        return torch.zeros(words, dtype=torch.float32, device="cpu")
+        return torch.zeros(_words(self._sizes), dtype=torch.float32, device="cpu")
 
     def pack(self) -> torch.Tensor:
         """The buffers as they are now."""
@@ -57,7 +72,10 @@ class SentBuffers:
         return data.split(self._sizes) if self._sizes else ()
 
     def _present_kinds(self) -> List[tuple]:
-        return [(name, buffer.dtype, tuple(buffer.shape)) for name, buffer in self._buffers()]
+        return [
+            (_described(name, buffer), buffer.dtype, tuple(buffer.shape))
+            for name, buffer in self._buffers()
+        ]
 
     def _first_changed(self) -> int:
         """The number, from 1, of the first buffer that is another kind than at the start; 0 if there is none."""
@@ -71,11 +89,25 @@ class SentBuffers:
         )
         if changed > len(self._kinds):
             return f"the other workers' model got a buffer after distribute, {advice}"
-        name, kind, shape = self._kinds[changed - 1]
+        what, kind, shape = self._kinds[changed - 1]
         return (
-            f"buffer {name!r}, here {kind} of shape {shape}, has another type or shape on the other workers by now, "
+            f"{what}, here {kind} of shape {shape}, has another type or shape on the other workers by now, "
             f"or is not there any more, {advice}"
         )
+
+
+def _described(name: str, buffer: torch.Tensor) -> str:
+    kind = "frozen parameter" if isinstance(buffer, torch.nn.Parameter) else "buffer"
+    return f"{kind} {name!r}"
+
+
+def _size_of(buffer: torch.Tensor) -> int:
+    return buffer.numel() * buffer.element_size()
+
+
+def _words(sizes: Iterable[int]) -> int:
+    """Of all buffers with the number in front."""
+    return 1 + -(-sum(sizes) // _WORD)
 
 
 def _plain(buffer: torch.Tensor) -> torch.Tensor:

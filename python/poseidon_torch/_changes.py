@@ -6,6 +6,7 @@ from typing import Dict, Tuple
 import torch
 from torch.nn.modules import module as module_hooks
 
+from ._layers import frozen_parameters
 from ._errors import ConfigError
 
 
@@ -15,7 +16,7 @@ class ChangeGuard:
     """
 
     def __init__(self, model: torch.nn.Module):
-        self._frozen = [one for one in model.named_parameters() if not one[1].requires_grad]
+        self._frozen = frozen_parameters(model)
         # By id, as a class of modules may compare them in its own way; but that of one that is gone may be another's.
         ours: Dict[int, Tuple[weakref.ReferenceType, str]] = {
             id(module): (weakref.ref(module), name) for name, module in model.named_modules()

@@ -20,6 +20,7 @@ from typing import Iterator, List, Optional, Set
 import torch
 
 from . import _factors
+from ._buffers import buffers_and_frozen
 from ._changes import ChangeGuard
 from ._device_copies import DeviceCopies, Pair, pinned_block
 from ._forward_overlap import ForwardOverlap, LayerSteps
@@ -61,7 +62,7 @@ class Exchange:
         if self._copies is not None:
             session.make_memory_by(pinned_block)
         if session.recovers:
-            session = RecoveringSession(session, model.named_buffers)
+            session = RecoveringSession(session, buffers_and_frozen(model))
         # By layer, and of their number: its first parameter's place among all.
         self._first = list(itertools.accumulate((len(layer.slots) for layer in layers), initial=0))
         used = [LayerSpec(_USED_NAME, "Used", [[self._first[-1]]])] if servers is None else []

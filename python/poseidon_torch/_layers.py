@@ -2,7 +2,7 @@
 
 import ctypes
 import math
-from typing import Dict, List, NamedTuple, Sequence, Set
+from typing import Dict, List, NamedTuple, Sequence, Set, Tuple
 
 import torch
 
@@ -105,6 +105,11 @@ def layers_of(model: torch.nn.Module) -> List[Layer]:
     if not layers:
         raise ConfigError("the model has no parameters that require gradients")
     return layers
+
+
+def frozen_parameters(model: torch.nn.Module) -> List[Tuple[str, torch.nn.Parameter]]:
+    """Those that layers_of leaves out, with their names."""
+    return [one for one in model.named_parameters() if not one[1].requires_grad]
 
 
 def _name_of_root(model: torch.nn.Module) -> str:

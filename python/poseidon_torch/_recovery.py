@@ -35,8 +35,8 @@ class RecoveringSession:
     """
 
     def __init__(self, session: Session, buffers: Callable[[], NamedBuffers]):
-        """`buffers` tells the model's, as BatchNorm's, which may be other tensors each time; whoever takes a lost one's
-        place gets another's."""
+        """`buffers` tells the model's, as BatchNorm's, which may be other tensors each time, and what else is no layer's;
+        whoever takes a lost one's place gets another's."""
         self._session = session
         self._buffers = SentBuffers(buffers)
         self._sent = (_Sent(), _Sent())  # of even and of odd iterations

@@ -23,6 +23,7 @@ sys.path.insert(0, str(ROOT / "python"))
 
 # pylint: disable=wrong-import-position
 import poseidon_torch as psd
+from poseidon_torch._buffers import buffers_and_frozen
 from poseidon_torch._layers import view_of
 from poseidon_torch._recovery import RecoveringSession
 
@@ -176,10 +177,12 @@ class Recovery(unittest.TestCase):
                 name = f"worker-{rank}" + (".restart-1" if f"worker-{rank}" in names else "")
                 if name.endswith("restart-1"):
                     self.assertIn(f"at iteration {first}\n", job.log(name))
-                # Whoever takes a lost one's place has the others' BatchNorm statistics, with what these have counted.
-                counted = re.search(r"batches \[(\d+)", job.log(name))
+                # Whoever takes a lost one's place has the others' BatchNorm statistics, with what these have counted, and
+                # their frozen parameters.
+                counted = re.search(r"batches \[(\d+), (\d+), (\d+)\]", job.log(name))
                 self.assertIsNotNone(counted, job.said())
-                self.assertAlmostEqual(int(counted.group(1)), ITERATIONS, delta=2)
+                for number in counted.groups():
+                    self.assertAlmostEqual(int(number), ITERATIONS, delta=2)
             name = "worker-0.restart-1" if "worker-0" in names else "worker-0"
             self.assertIn(f"steps {{{ITERATIONS}}}", job.log(name))
 
@@ -205,12 +208,12 @@ def with_buffers(**buffers):
 
 
 def hand_over(sender, receiver, change=lambda: None):
-    """The buffers of one model to another one, as after a loss; `change` happens in training."""
+    """What two models have beside their layers, from one to the other, as after a loss; `change` happens in training."""
     sending = SendingSession()
-    session = RecoveringSession(sending, sender.named_buffers)
+    session = RecoveringSession(sending, buffers_and_frozen(sender))
     change()
     session.begin()
-    RecoveringSession(AwaitingSession(sending.sent), receiver.named_buffers).begin()
+    RecoveringSession(AwaitingSession(sending.sent), buffers_and_frozen(receiver)).begin()
 
 
 class Statistics(unittest.TestCase):
@@ -222,6 +225,25 @@ class Statistics(unittest.TestCase):
 
         hand_over(sender, receiver, change)
         self.assertEqual(receiver.center.tolist(), [2, 2, 2])
+
+    def test_what_was_frozen_at_the_start_arrives(self):
+        sender, receiver = (with_buffers(center=torch.full((3,), value)) for value in (2.0, 0.0))
+        for model, value in ((sender, 3.0), (receiver, 0.0)):
+            for name, learns in (("frozen", False), ("trained", True)):
+                values = torch.full((4,), value, dtype=torch.bfloat16)
+                model.register_parameter(name, torch.nn.Parameter(values, requires_grad=learns))
+        # Meanwhile another one is frozen for a while, which is the servers' all the same.
+        hand_over(sender, receiver, lambda: sender.trained.requires_grad_(False))
+        self.assertEqual(receiver.frozen.tolist(), [3] * 4)
+        self.assertEqual(receiver.trained.tolist(), [0] * 4)
+        self.assertEqual(receiver.center.tolist(), [2] * 3)
+
+    def test_what_is_frozen_stays_each_process_own_where_a_message_does_not_take_it(self):
+        model = with_buffers(center=torch.zeros(3))
+        model.frozen = torch.nn.Parameter(torch.ones(4), requires_grad=False)
+        whole = 4 + 3 * 4 + 4 * 4  # bytes, with the number in front
+        for most, names in ((whole, ["center", "frozen"]), (whole - 1, ["center"])):
+            self.assertEqual([name for name, _ in buffers_and_frozen(model, most)()], names)
 
     def test_all_types_arrive_with_their_bits(self):
         not_a_number = torch.tensor([0x7FA12345, -0x3EDCBB], dtype=torch.int32).view(torch.float32)

@@ -33,6 +33,8 @@ def main() -> None:
     torch.manual_seed(1)
     psd.init()
     model = ConvolutionalNet()
+    # As an average of other parameters: no worker's optimizer learns it, and it changes all the same.
+    model.counted = torch.nn.Parameter(torch.zeros(()), requires_grad=False)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 20, 0.8)
     psd.distribute(model, optimizer, overlap=overlap, update=update)
@@ -44,6 +46,7 @@ def main() -> None:
             print("iteration", iteration, flush=True)
         images, targets = data_of_iteration(psd.rank(), iteration)
         loss = loss_of(model(images), targets)
+        model.counted.add_(1)
         psd.report(loss.item())
         optimizer.zero_grad()
         loss.backward()
@@ -54,6 +57,7 @@ def main() -> None:
     if psd.rank() == 0:
         steps = {int(state["step"]) for state in optimizer.state_dict()["state"].values()}
     seen = [int(buffer) for name, buffer in model.named_buffers() if "num_batches" in name]
+    seen.append(int(model.counted))
     psd.shutdown()
     print("steps", steps, "batches", seen, flush=True)
 
