@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from typing import List, Optional
+from typing import List, Optional, Sequence, Tuple
 
 import torch.distributed as dist
 
@@ -267,15 +267,15 @@ class Job:
             self._store.set("run", str(random.SystemRandom().getrandbits(32)))
         try:
             host, port, run = (self._store.get(key).decode() for key in ("host", "port", "run"))
-            if place.local_rank == 0:
-                self._store.set(f"machine-{place.node}", own_address(host))
-            machines = [self._store.get(f"machine-{node}").decode() for node in range(place.nodes)]
+            self._store.set(f"place-{place.rank}", f"{place.local_rank} {own_address(host)}")
+            told = [self._store.get(f"place-{rank}").decode() for rank in range(place.workers)]
         except Exception as error:
             raise PoseidonError(
                 f"rank {place.rank} of {place.workers} got no word of the others through torchrun's store at "
                 f"{place.master}: {error}"
             ) from error
-        security = self._admission.text(machines)
+        places = [(int(local_rank), address) for local_rank, address in map(str.split, told)]
+        security = self._admission.text(machines_of(places, place.local_workers))
         return options.text(place, host, int(port), int(run), security)
 
     def _start_daemons(self, text: str, options: JobOptions) -> None:
@@ -307,6 +307,23 @@ class Job:
         self._daemons.append(
             Daemon(role + suffix, [program, *arguments], directory / f"{role}{suffix}.log")
         )
+
+
+def machines_of(places: Sequence[Tuple[int, str]], local_workers: int) -> List[str]:
+    """The addresses of a job's machines. `places`: by rank, its number on its machine, and that one's address. Raises
+    ConfigError if so many ranks in a row are not one machine's, as where nothing has said how many each has.
+    """
+    for rank, (local_rank, address) in enumerate(places):
+        number = rank % local_workers
+        _, first_address = places[rank - number]
+        if (local_rank, address) != (number, first_address):
+            raise ConfigError(
+                f"rank {rank} has LOCAL_RANK {local_rank} at {address}; where LOCAL_WORLD_SIZE is {local_workers}, as it "
+                f"is or is taken to be, it would have LOCAL_RANK {number} at {first_address}, beside rank {rank - number}; "
+                "set LOCAL_RANK and LOCAL_WORLD_SIZE as torchrun does: a process' number on its machine, and how many "
+                "run there, machine after machine"
+            )
+    return [address for _, address in places[::local_workers]]
 
 
 def resolve(host: str) -> str:

@@ -20,6 +20,8 @@ import ranks
 import timed_tests
 from one_process import OneProcess, pass_of, psd, sgd
 
+from poseidon_torch._job import machines_of  # one_process has set the path
+
 
 def in_a_fork(queue):
     try:
@@ -47,6 +49,26 @@ class Misuse(OneProcess):
             with self.assertRaisesRegex(psd.ConfigError, f"no {name}; start this program by"):
                 psd.init()
             os.environ[name] = value
+
+    def test_ranks_that_nobody_has_numbered_by_machine(self):
+        one, other = "10.0.0.1", "10.0.0.2"
+        four = [(0, one), (1, one), (0, other), (1, other)]
+        self.assertEqual(machines_of(four, 2), [one, other])
+        for places, local_workers, said in (
+            (
+                four,
+                4,
+                "rank 2 has LOCAL_RANK 0 at 10.0.0.2; .* LOCAL_RANK 2 at 10.0.0.1, beside rank 0",
+            ),
+            ([(0, one), (1, other)], 2, "rank 1 has LOCAL_RANK 1 at 10.0.0.2; .* at 10.0.0.1"),
+            (
+                [(0, one), (0, other), (1, one), (1, other)],
+                2,
+                "set LOCAL_RANK and LOCAL_WORLD_SIZE",
+            ),
+        ):
+            with self.subTest(said), self.assertRaisesRegex(psd.ConfigError, said):
+                machines_of(places, local_workers)
 
     def test_models_that_cannot_be_exchanged(self):
         self.init()

@@ -82,7 +82,8 @@ def _loaded_python() -> LoadedPython:
 class Ranks:
     """A program's processes; none is left when the context ends.
 
-    `machines`: network namespaces that the ranks are spread over; the first one's address is `master`.
+    `machines`: network namespaces that the ranks are spread over; the first one's address is `master`. `unset`: which of
+    torchrun's variables they have not.
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class Ranks:
         arguments: Optional[List[str]] = None,
         machines: Sequence[str] = (),
         master: str = "127.0.0.1",
+        unset: Sequence[str] = (),
     ):
         self._scratch = tempfile.TemporaryDirectory(prefix="poseidon_torch_test.")
         self.out = pathlib.Path(self._scratch.name)
@@ -100,6 +102,8 @@ class Ranks:
         self.processes: List[LoadedProcess] = []
         for rank in range(ranks):
             environment = environment_of(rank, ranks, port, max(1, len(machines)), master)
+            for name in unset:
+                del environment[name]
             log = self.out / f"rank-{rank}.log"
             namespace = machines[rank * len(machines) // ranks] if machines else None
             self.processes.append(_loaded_python().start(command, environment, log, namespace))

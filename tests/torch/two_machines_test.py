@@ -34,6 +34,14 @@ class TwoMachines(unittest.TestCase):
                 self.assertIn(f"server {node} ({address},", said)
             self.assertEqual(ranks.daemons(), [])
 
+    def test_ranks_that_do_not_know_of_two_machines_are_told_at_once(self):
+        unset = ["LOCAL_RANK", "LOCAL_WORLD_SIZE"]
+        with Ranks("faulty.py", 2, ["some"], self.machines, ADDRESSES[0], unset) as ranks:
+            for result in ranks.wait(PATIENCE):
+                self.assertNotEqual(result.code, 0, result.output)
+            self.assertIn("rank 1 has LOCAL_RANK 1 at 10.213.0.2; where LOCAL_W", ranks.output(0))
+            self.assertEqual(ranks.daemons(), [])
+
     def test_a_cut_cable_ends_both_sides(self):
         with self.start("none") as ranks:
             ranks.wait_for_line(3, "trains")
