@@ -35,6 +35,7 @@ from ._norms import check_norms
 from ._profile import LocalSteps, Profile, profile
 from ._program_end import EndNotes, LateExit, failure_of, report_late
 from ._server_update import ServerUpdate, check_server_update
+from ._untrained import Untrained
 from ._errors import ConfigError, DeadlineExceeded, Left, PeerLost, PoseidonError
 from ._library import Session, version
 
@@ -177,8 +178,9 @@ def distribute(
 ) -> torch.optim.Optimizer:
     """Makes `model` train together with the other workers' and returns `optimizer`, which is to be used as before.
 
-    Rank 0's parameters become everybody's; buffers, as BatchNorm's statistics, stay each worker's own. From now on a
-    backward pass ends with the mean of all workers' gradients in p.grad, so that all workers must make as many of them.
+    Rank 0's parameters become everybody's; buffers, as BatchNorm's statistics, stay each worker's own, and what is frozen
+    must be the same on all. From now on a backward pass ends with the mean of all workers' gradients in p.grad, so that
+    all workers must make as many of them.
 
     `example`: the arguments of a forward pass with one batch (a tensor; a tuple; a dict by names). With it the layers'
     order is that of their use, and torch.nn.Linear layers may send sufficient factors, the gradient at their top and the
@@ -238,6 +240,7 @@ def distribute(
         if update == "server":
             options["policy"] = "ALL_PS"
     _start(
+        model,
         options,
         lambda session: Exchange(
             model, optimizer, layers, session, overlap, batch_size, server_update
@@ -295,7 +298,7 @@ def DiLoCo(  # pylint: disable=invalid-name
             options.setdefault("bucket_bytes", 0)  # a bucket's layers are exchanged together
         if needs_servers(options.get("codec")):
             options.setdefault("policy", "ALL_PS")
-    _start(options, lambda session: Rounds(model, optimizer, layers, session, outer))
+    _start(model, options, lambda session: Rounds(model, optimizer, layers, session, outer))
     return optimizer
 
 
@@ -407,7 +410,11 @@ def _fields(values: Dict[str, int]) -> str:
     return " ".join(f"{name}: {value}" for name, value in values.items())
 
 
-def _start(options: dict, exchange_of: Callable[[Session], Union[Exchange, Rounds]]) -> None:
+def _start(
+    model: torch.nn.Module,
+    options: dict,
+    exchange_of: Callable[[Session], Union[Exchange, Rounds]],
+) -> None:
     given = {name: value for name, value in options.items() if value is not None}
     if _process.session is not None and given:
         raise ConfigError(
@@ -419,7 +426,10 @@ def _start(options: dict, exchange_of: Callable[[Session], Union[Exchange, Round
         raise ConfigError(f"no such option: {error}") from None
     try:
         if _process.job is not None:
+            untrained = Untrained(model)
+            _process.job.share("untrained", untrained.text())
             _process.session = _process.job.start(job_options)
+            untrained.compare(_process.job.shared("untrained"))
         _process.exchange = exchange_of(_process.session)
     except BaseException as error:
         _give_up(f"it could not begin its training: {failure_of(error)}")

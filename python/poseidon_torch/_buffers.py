@@ -53,7 +53,7 @@ class SentBuffers:
         packed[:1].view(torch.int32).fill_(changed)
         if changed == 0:
             for (_, buffer), part in zip(self._buffers(), self._parts(packed)):
-                part.copy_(_bytes_of(_plain(buffer).copy_(buffer.detach())))
+                part.copy_(bytes_of(buffer))
         return packed
 
     @torch.no_grad()
@@ -94,6 +94,11 @@ class SentBuffers:
             f"{what}, here {kind} of shape {shape}, has another type or shape on the other workers by now, "
             f"or is not there any more, {advice}"
         )
+
+
+def bytes_of(buffer: torch.Tensor) -> torch.Tensor:
+    """A copy on the processor, one behind the other."""
+    return _bytes_of(_plain(buffer).copy_(buffer.detach()))
 
 
 def _described(name: str, buffer: torch.Tensor) -> str:

@@ -237,6 +237,15 @@ class Job:
             self.end()
             raise
 
+    def share(self, name: str, text: str) -> None:
+        """Before start: rank 0's is what `shared` returns to all then."""
+        if self.place.rank == 0:
+            self._store.set(name, text)
+
+    def shared(self, name: str) -> str:
+        """After start."""
+        return self._store.get(name).decode()
+
     def check(self) -> None:
         """Raises PoseidonError if a daemon of this process has failed."""
         for daemon in self._daemons:

@@ -132,6 +132,12 @@ class Faults(unittest.TestCase):
         with Ranks("faulty.py", 2, ["other model"]) as ranks:
             self.expect_end(ranks, SOON, '"Linear" (5 x 16, 5)')
 
+    def test_different_frozen_parameters(self):
+        said = "frozen parameters are not as on rank 0: 0.weight, 0.bias;"
+        with Ranks("faulty.py", 2, ["other frozen"]) as ranks:
+            results = self.expect_end(ranks, SOON, said, by=1)
+        self.assertIn(said, results[0].output)
+
     @timed_tests.slow
     def test_different_options(self):
         with Ranks("faulty.py", 2, ["other policy"]) as ranks:

@@ -20,7 +20,9 @@ import ranks
 import timed_tests
 from one_process import OneProcess, pass_of, psd, sgd
 
-from poseidon_torch._job import machines_of  # one_process has set the path
+# one_process has set the path.
+from poseidon_torch._job import machines_of
+from poseidon_torch._untrained import Untrained
 
 
 def in_a_fork(queue):
@@ -69,6 +71,30 @@ class Misuse(OneProcess):
         ):
             with self.subTest(said), self.assertRaisesRegex(psd.ConfigError, said):
                 machines_of(places, local_workers)
+
+    def test_what_is_frozen_is_the_same_on_all_ranks(self):
+        def model_of(value):
+            model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
+            model[1].requires_grad_(False).weight.fill_(value)
+            model.register_buffer("means", torch.zeros(3))
+            model.register_buffer("nothing", torch.zeros(0))
+            model.register_buffer("sparse", torch.eye(3).to_sparse() * value)
+            return model
+
+        first = model_of(1.0)
+        torch.nn.init.zeros_(first[1].bias)
+        same = copy.deepcopy(first)
+        torch.nn.init.ones_(same[0].weight)  # which rank 0's will replace
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            Untrained(same).compare(Untrained(first).text())
+        same.means[0] = -0.0
+        with self.assertWarnsRegex(UserWarning, "buffers are not as on rank 0: means;"):
+            Untrained(same).compare(Untrained(first).text())
+        for other in (model_of(2.0), first[0]):
+            said = "frozen parameters are not as on rank 0: 1.weight, 1.bias;"
+            with self.assertRaisesRegex(psd.ConfigError, said):
+                Untrained(other).compare(Untrained(first).text())
 
     def test_models_that_cannot_be_exchanged(self):
         self.init()

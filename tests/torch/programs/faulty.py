@@ -43,7 +43,10 @@ def main() -> None:
     psd.init(out=out)
     rank = psd.rank()
     classes = 5 if fault == "other model" and rank == 1 else 4
+    torch.manual_seed(rank if fault == "other frozen" else 0)
     model = torch.nn.Linear(16, classes)
+    if fault == "other frozen":
+        model = torch.nn.Sequential(torch.nn.Linear(16, 16).requires_grad_(False), model)
     rate = 0.02 if fault == "differ" and rank == 1 else 0.01
     optimizer = torch.optim.SGD(model.parameters(), lr=rate)
     policy = "ALL_RING" if fault == "other policy" and rank == 1 else "ALL_PS"
