@@ -324,7 +324,8 @@ def report(loss: Union[float, torch.Tensor]) -> None:
 
 
 def shutdown() -> None:
-    """After the last iteration, on all workers: waits until all have finished, and ends the daemons.
+    """After the last iteration, on all workers: waits until all have finished, and ends the daemons. All ranks' parameters
+    are compared as they are now, so load or average some only afterwards, or in a copy of the model.
 
     A program that ends without it ends the same way, and says then what this would raise, which is the process's exit
     code. But if an exception ends it, or sys.exit with another code than 0, the job ends for all workers, which name

@@ -18,8 +18,10 @@ std::string DescribeParameterDifference(const WorkerReports& reports, const wire
     if (report.parameter_hash() == first->parameter_hash()) continue;
     return "the workers ended with different parameters: " + name(*first) + ", " + name(report) +
            " (workers[] in summary.json has all). See that all nodes run the same version of the "
-           "program; under SFB, machines of different kinds can round differently, which policy "
-           "ALL_PS avoids; else it is a bug to report";
+           "program, and that none loads or averages parameters before the end, as for a last test "
+           "(with poseidon_torch: only after shutdown(), or in a copy of the model); under SFB, "
+           "machines of different kinds can round differently, which policy ALL_PS avoids; else it "
+           "is a bug to report";
   }
   return "";
 }

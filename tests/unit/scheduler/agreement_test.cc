@@ -143,10 +143,12 @@ TEST(ParameterAgreementTest, WhoseParametersDifferIsNamed) {
   EXPECT_EQ(DescribeParameterDifference(ReportsOf({"a", "a", "a"}), view), "");
   EXPECT_EQ(DescribeParameterDifference(ReportsOf({"", "a", "a"}), view), "");
   EXPECT_EQ(DescribeParameterDifference(ReportsOf({"", "", ""}), view), "");
+  const std::string difference = DescribeParameterDifference(ReportsOf({"", "a", "b"}), view);
   EXPECT_THAT(
-      DescribeParameterDifference(ReportsOf({"", "a", "b"}), view),
+      difference,
       HasSubstr("worker 1 (node1, process 7) has hash a, worker 2 (node2, process 7) has hash "
                 "b"));
+  EXPECT_THAT(difference, HasSubstr("none loads or averages parameters before the end"));
 }
 
 TEST(ParameterAgreementTest, AHashThatNobodyGaveIsNotCalledTheSame) {
