@@ -405,12 +405,16 @@ class Exchange:
             self._used = view_of(self._session.mean_gradient_memory(_USED)).tolist()
         return self._used[place] > 0
 
+    def _is_owed(self, index: int, number: int) -> bool:
+        """Whether a codec has sent of earlier gradients of a parameter, now that no worker has one. It is the same for
+        all workers, as their means are."""
+        return bool(self._shared.wait_for_mean(index)[number].any())
+
     def _take_mean(self, index: int, lent: bool = False) -> None:
         own = self._copies is not None and not self._layers[index].on_cpu()
-        for view, slot, place in zip(
-            self._mean(index), self._layers[index].slots, itertools.count(self._first[index])
-        ):
-            if not self._is_used(place):
+        first = self._first[index]
+        for number, (view, slot) in enumerate(zip(self._mean(index), self._layers[index].slots)):
+            if not self._is_used(first + number) and not self._is_owed(index, number):
                 continue
             parameter, gradient = slot.parameter, slot.parameter.grad
             # With create_graph=True it keeps its graph, this worker's own, as in DDP.
