@@ -35,8 +35,9 @@ std::string StartOf(const Training& training) {
 
 // Where a job that was queued again goes on: from its own newest snapshot, or else as it was
 // submitted. What an earlier job has left under the prefix is none of its own.
-std::string OwnSnapshot(const std::string& prefix) {
-  const std::string any = ShellQuoted(prefix) + "_iter_*.solverstate";
+// A training that has come to its end is not begun once more, as by `poseidon run --restarts`.
+std::string OwnSnapshot(const SlurmJob& slurm) {
+  const std::string any = ShellQuoted(slurm.snapshot_prefix) + "_iter_*.solverstate";
   return "own=\nmost=-1\n"
          "began=$(cat \"$out/began\" 2>/dev/null)\n"
          "if [ \"$restarts\" -eq 0 ] || [ \"$began\" != \"$SLURM_JOB_ID\" ]; then\n"
@@ -52,6 +53,11 @@ std::string OwnSnapshot(const std::string& prefix) {
          "  done\n"
          "fi\n"
          "if [ -n \"$own\" ]; then\n"
+         "  if [ \"$most\" -ge " +
+         std::to_string(slurm.iterations) +
+         " ]; then\n"
+         "    echo \"nothing is left to do: $own is of the last iteration\"\n"
+         "    exit 0\n  fi\n"
          "  case $own in /*) ;; *) own=$PWD/$own ;; esac\n"
          "  own=${own//\\\\/\\\\\\\\}\n  own=${own//\\\"/\\\\\\\"}\n"
          "  start=\"snapshot: \\\"$own\\\"\"\n"
@@ -192,7 +198,7 @@ std::string SlurmScript(const SlurmJob& slurm) {
   script += "run=$((SLURM_JOB_ID * 64 % 4294967232 + restarts % 64))\n";
   script += "start=" + ShellQuoted(StartOf(job.training())) + "\n";
   if (!slurm.snapshot_prefix.empty()) {
-    script += OwnSnapshot(slurm.snapshot_prefix);
+    script += OwnSnapshot(slurm);
   }
   script +=
       "mkdir -p \"$out/logs\"\nrm -f \"$out/summary.json\" \"$out/scheduler.journal\" "

@@ -2,6 +2,7 @@
 // are servers and workers, which take their ranks from SLURM_PROCID. Pure.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "proto/job.pb.h"
@@ -13,6 +14,7 @@ struct SlurmJob {
   bool scheduler_port_set = false;  // by the user: else one is made of the job's number
   // Of the snapshots to go on from when the job is queued again; empty: it writes none.
   std::string snapshot_prefix;
+  int64_t iterations = 0;        // of the whole training, where it writes snapshots
   bool snapshot_at_end = false;  // it writes one of its last iteration, too
   // Before the time limit; training stops then with a snapshot, and the job is queued again. 0: it
   // is ended at the limit. Of jobs that CanStop() only.
@@ -28,8 +30,9 @@ bool CanStop(const SlurmJob& slurm);
 
 // For sbatch. Slurm queues the job again when a node fails, and so does the script when the job
 // fails for a reason that may pass, and when its time is over; then it goes on from its newest
-// snapshot. SIGTERM to the script stops a job that can be stopped, and ends others. In a job with
-// `recovery` a task starts its daemon again when that is killed. The script ends with the
+// snapshot, or ends well where that is of the
+// last iteration. SIGTERM to the script stops a job that can be stopped, and ends others. In a job
+// with `recovery` a task starts its daemon again when that is killed. The script ends with the
 // scheduler's code, or, where that is 3, with that of the node that failed.
 std::string SlurmScript(const SlurmJob& slurm);
 

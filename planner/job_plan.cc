@@ -35,9 +35,11 @@ void CheckUpdate(const UpdateRuleSpec& rule, const Job& job) {
                       ", from the gradients of all workers");
   }
   if (rule.type() == "MeanGradient" && job.recovery().mode() != Recovery::NONE) {
-    throw ConfigError("recovery.mode must be NONE: " + what +
-                      ", and nobody but the program knows how to take one back; `poseidon run "
-                      "--restarts=N` starts such a job again from its newest snapshot");
+    throw ConfigError(
+        "recovery.mode must be NONE: " + what +
+        ", and nobody but the program knows how to take one back; `poseidon run "
+        "--restarts=N` starts such a job again; the program itself has to find its newest "
+        "checkpoint then");
   }
   if (communication.update_at() == Communication::SERVERS) {
     throw ConfigError("communication.update_at must not be SERVERS: " + what);

@@ -243,6 +243,7 @@ class TrainingChecker {
     if (training.has_batch_per_worker()) {
       fields_.CheckPositive("training.batch_per_worker", training.batch_per_worker());
     }
+    CheckWeights(training);
     CheckParts(training);
     fields_.CheckRange("training.threads", training.threads(), 0, 4096);
     CheckDevice(training);
@@ -256,6 +257,16 @@ class TrainingChecker {
   }
 
  private:
+  // Else the solver's own would be set aside for nothing, as those of an empty entry are.
+  void CheckWeights(const Training& training) const {
+    for (int i = 0; i < training.weights_size(); ++i) {
+      const std::string& entry = training.weights(i);
+      if (entry.empty() || entry.find_first_not_of(", \t") != std::string::npos) continue;
+      fields_.Fail("training.weights." + std::to_string(i),
+                   "training.weights names no file; write paths, comma separated");
+    }
+  }
+
   void CheckParts(const Training& training) const {
     if (training.part().empty()) return;
     const auto fail = [this](const std::string& why) { fields_.Fail("training.part.0", why); };

@@ -125,13 +125,14 @@ void SchedulerActor::TryGoOn(Outbox& outbox) {
   if (cut.holders.empty() && begun) {
     return End(ExitCode::kPeerLost,
                "lost every node that had the parameters; poseidon run --restarts=N starts such a "
-               "job again from its newest snapshot",
+               "job again from its newest snapshot, which a program of yours has to find itself",
                outbox);
   }
   if (!cut.holders.empty() && cut.lost_chunk) {
     return End(ExitCode::kPeerLost,
                "lost both servers that kept a part of the parameters; poseidon run --restarts=N "
-               "starts such a job again from its newest snapshot",
+               "starts such a job again from its newest snapshot, which a program of yours has to "
+               "find itself",
                outbox);
   }
   if (!roster_.complete()) return;

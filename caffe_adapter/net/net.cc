@@ -129,11 +129,18 @@ class Describer {
   }
 
  private:
-  // Caffe gives a loss a top without a name, which can't be another blob's either.
+  // Caffe gives a loss a top without a name, which can't be another blob's either, nor that of one
+  // that a later layer makes.
   std::string NameOfAddedTop(const caffe::LayerParameter& layer) const {
     std::string name = layer.name();
-    while (shapes_.contains(name)) name += " (automatic)";
+    while (shapes_.contains(name) || IsTop(name)) name += " (automatic)";
     return name;
+  }
+
+  bool IsTop(const std::string& name) const {
+    return std::any_of(written_.layer().begin(), written_.layer().end(), [&](const auto& layer) {
+      return std::find(layer.top().begin(), layer.top().end(), name) != layer.top().end();
+    });
   }
 
   std::vector<Shape> BottomShapes(const caffe::LayerParameter& layer, const std::string& path) {

@@ -213,6 +213,13 @@ Findings CheckLinks(const std::vector<HostLink>& links, const std::optional<Netw
 }
 
 Findings ComparePlans(const Job& job, const ModelSpec& model, const Network& measured) {
+  // A measured link does not tell which tiers it crosses.
+  if (job.cluster().network().tier_size() > 0) {
+    Finding finding;
+    finding.check = kPlan;
+    finding.text = "is not compared with one of the measured network, as the config's has tiers";
+    return {finding};
+  }
   const bool described = job.cluster().has_network();
   const Plan claimed = PlanWith(job, model, job.cluster().network());
   const Plan found = PlanWith(job, model, measured);

@@ -18,7 +18,7 @@ DEFINE_int32(
     restarts, 0,
     "When the job fails for a reason that may pass, such as a process that was killed, run "
     "it again, up to so many times: from the newest snapshot that it has written, or else "
-    "as it was started.");
+    "as it was started. A program of yours has to find its checkpoint itself.");
 DEFINE_int32(limit_notice, 120,
              "So many seconds before Slurm's time limit training stops with a snapshot, and the "
              "job is queued again to go on from there; 0: it is ended at the limit. Where the "

@@ -52,6 +52,8 @@ SlurmJob JobFromFlags() {
     ResolveFiles(config);
     const caffe::SolverParameter solver = LoadSolver(config.job.training().solver()).parameter;
     slurm.snapshot_prefix = solver.snapshot_prefix();
+    const Training& training = config.job.training();
+    slurm.iterations = training.has_iterations() ? training.iterations() : solver.max_iter();
     slurm.snapshot_at_end = !solver.snapshot_prefix().empty() && solver.snapshot_after_train();
   }
   slurm.scheduler_port_set = cluster.has_scheduler_port();

@@ -127,9 +127,14 @@ class Rounds:
         refuse_loading = OwnHook(self._refuse_loading)
         self._handles = [
             optimizer.register_step_post_hook(self._after_step),
-            register_optimizer_step_post_hook(self._after_any_step),
-            *(layer.module._register_load_state_dict_pre_hook(refuse_loading) for layer in layers),
+            *(
+                layer.module._register_load_state_dict_pre_hook(refuse_loading)
+                for layer in layers
+                if not isinstance(layer.module, torch.jit.ScriptModule)  # which takes none
+            ),
         ]
+        # After what may fail, since it sees the steps of all optimizers for as long as it stays.
+        self._handles.append(register_optimizer_step_post_hook(self._after_any_step))
         self._changes = ChangeGuard(model)
 
     @property

@@ -36,6 +36,8 @@ from ._shared_model import SharedModel
 # Declared in front of the model's layers: a float a parameter, 1 where this worker has a gradient of it. The mean says
 # whether anybody had one; a parameter that nobody used must keep its None, or weight decay would shrink it.
 _USED = 0
+# Of a parameter that is frozen for now, beside 1 and 0: less than any worker's 1, and exact in a sum of both.
+_FROZEN = -(2.0**-20)
 _USED_NAME = "parameters with gradients"
 
 
@@ -80,6 +82,8 @@ class Exchange:
         }
         # By parameter: the share of workers that had a gradient of it in the last iteration.
         self._used: Optional[List[float]] = None
+        self._parameters = [slot.parameter for layer in layers for slot in layer.slots]
+        self._has_learned: Set[int] = set()  # places of which any worker has ever had a gradient
         self._sends_factors: Set[int] = set()  # layers, by the plan
         self._sent_factors: Set[int] = set()  # those of the last pass
         # Ids of parameters of which the pass under way has a gradient besides what their layers send as factors.
@@ -126,8 +130,10 @@ class Exchange:
     def no_sync(self) -> Iterator[None]:
         """Backward passes inside only add up; the next one outside exchanges the sum."""
         # Also where only a later plan may send factors: else the measured network would decide whether a training ends.
-        for index, layer in enumerate(self._layers):
-            if layer.rows > 0 and self._may_send_factors(index):
+        for index in range(len(self._layers)):
+            if index in self._sends_factors or (
+                self._plan_may_change and self._factors_can_pay(index)
+            ):
                 self._refuse_adding_up(index)
         before, self._synchronizing = self._synchronizing, False
         try:
@@ -183,6 +189,14 @@ class Exchange:
     def _may_send_factors(self, index: int) -> bool:
         """When the backward pass of a forward pass under way comes, which may be iterations later."""
         return self._plan_may_change or index in self._sends_factors
+
+    def _factors_can_pay(self, index: int) -> bool:
+        """Whether one worker's are less than its gradient and its part of the mean: no plan by time sends others."""
+        layer = self._layers[index]
+        if layer.rows <= 0:
+            return False
+        outputs, inputs = layer.slots[0].parameter.shape
+        return layer.rows * (outputs + inputs) < 2 * outputs * inputs
 
     def _look_at_plan(self) -> None:
         self._sends_factors.clear()
@@ -349,7 +363,12 @@ class Exchange:
         used = view_of(self._session.gradient_memory(_USED))
         used.fill_(1)
         used[self._unused] = 0
+        used[self._frozen()] = _FROZEN
         self._session.gradient_ready(_USED)
+
+    def _frozen(self) -> List[int]:
+        """Of those without a gradient, the ones that the program does not want to learn now."""
+        return [place for place in self._unused if not self._parameters[place].requires_grad]
 
     def _on_backward_done(self) -> None:
         with self._lock:
@@ -406,15 +425,21 @@ class Exchange:
         return self._used[place] > 0
 
     def _is_owed(self, index: int, number: int) -> bool:
-        """Whether a codec has sent of earlier gradients of a parameter, now that no worker has one. It is the same for
-        all workers, as their means are."""
+        """Whether a codec has sent of earlier gradients of a parameter, now that no worker has one. What all of this
+        depends on is the same for all workers."""
+        place = self._first[index] + number
+        # What one bit stands for in a block is the mean of others' where there never was a gradient.
+        if place not in self._has_learned or self._used is None or self._used[place] < 0:
+            return False
         return bool(self._shared.wait_for_mean(index)[number].any())
 
     def _take_mean(self, index: int, lent: bool = False) -> None:
         own = self._copies is not None and not self._layers[index].on_cpu()
         first = self._first[index]
         for number, (view, slot) in enumerate(zip(self._mean(index), self._layers[index].slots)):
-            if not self._is_used(first + number) and not self._is_owed(index, number):
+            if self._is_used(first + number):
+                self._has_learned.add(first + number)
+            elif not self._is_owed(index, number):
                 continue
             parameter, gradient = slot.parameter, slot.parameter.grad
             # With create_graph=True it keeps its graph, this worker's own, as in DDP.

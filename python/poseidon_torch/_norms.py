@@ -1,5 +1,7 @@
 """Normalization over all workers' batches, which is torch.distributed's affair and not the job's."""
 
+import itertools
+
 import torch
 import torch.distributed as dist
 
@@ -8,11 +10,21 @@ from ._errors import ConfigError
 
 def check_norms(model: torch.nn.Module, workers: int) -> None:
     """Raises ConfigError for a SyncBatchNorm that nothing synchronizes: without a process group of torch.distributed's it
-    takes the statistics of this worker's batch alone, and says nothing of it."""
-    if workers == 1 or dist.is_initialized():
+    takes the statistics of this worker's batch alone, and says nothing of it. With one PyTorch has it for GPUs only.
+    """
+    if workers == 1:
         return
     for name, module in model.named_modules():
-        if isinstance(module, torch.nn.SyncBatchNorm):
+        if not isinstance(module, torch.nn.SyncBatchNorm):
+            continue
+        on_cpu = any(
+            value.is_cpu for value in itertools.chain(module.parameters(), module.buffers())
+        )
+        if on_cpu:
+            raise ConfigError(
+                f"{name or 'the model'} is a SyncBatchNorm, which PyTorch has for GPUs only; use another norm"
+            )
+        if not dist.is_initialized():
             raise ConfigError(
                 f"{name or 'the model'} is a SyncBatchNorm, which synchronizes nothing without a process group of "
                 "torch.distributed's; call torch.distributed.init_process_group beside poseidon_torch.init, or use "

@@ -62,8 +62,9 @@ std::string NameOf(const Job& job) {
 std::string DescribeDifference(const Job& scheduler, const Job* node) {
   if (node != nullptr && scheduler.run() != node->run()) {
     if (node->run() == 0 && node->name() == scheduler.name()) {
-      return "the job was started by `poseidon run`; start this process with the job.prototxt in "
-             "that job's output directory or, if it is of another job, give that a "
+      return "the job was started by `poseidon run` or submitted to Slurm; start this process with "
+             "the job.prototxt in that job's output directory or, if it is of another job, give "
+             "that a "
              "cluster.scheduler_port of its own";
     }
     return "it was started for another run (" + NameOf(*node) + ") than the scheduler (" +

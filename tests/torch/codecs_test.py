@@ -28,6 +28,9 @@ class ErrorFeedback(unittest.TestCase):
         )
         self.assertLessEqual(alternating, always)
 
+    def test_what_is_owed_does_not_reach_what_is_frozen(self):
+        self.largest_debt("frozen")
+
 
 if __name__ == "__main__":
     timed_tests.main()

@@ -22,6 +22,7 @@ from one_process import OneProcess, pass_of, psd, sgd
 
 # one_process has set the path.
 from poseidon_torch._job import machines_of
+from poseidon_torch._norms import check_norms
 from poseidon_torch._untrained import Untrained
 
 
@@ -140,10 +141,20 @@ class Misuse(OneProcess):
         model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4))
         model = torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)
         with mock.patch.object(psd, "size", lambda: 2):
-            self.expect_refusal("1 is a SyncBatchNorm, which synchronizes", model, sgd(model))
-            with self.assertRaisesRegex(psd.ConfigError, "init_process_group beside"):
+            self.expect_refusal(
+                "1 is a SyncBatchNorm, which PyTorch has for GPUs", model, sgd(model)
+            )
+            with self.assertRaisesRegex(psd.ConfigError, "use another norm"):
                 psd.DiLoCo(model, sgd(model))
+        with self.assertRaisesRegex(psd.ConfigError, "1 is a .*, which synchronizes nothing"):
+            check_norms(copy.deepcopy(model).to("meta"), 2)  # which is no CPU, as a GPU is none
         pass_of(model, psd.distribute(model, sgd(model)))  # alone there is nothing to synchronize
+
+    def test_a_part_that_takes_no_hooks_trains_with_diloco(self):
+        self.init()
+        model = torch.jit.script(torch.nn.Linear(4, 4))
+        optimizer = psd.DiLoCo(model, sgd(model), every=1)
+        pass_of(model, optimizer)
 
     def test_overlap_forward_needs_an_optimizer_by_parameter(self):
         self.init()

@@ -118,8 +118,8 @@ class ElasticTest(RecoveryTest):
         refused = self.start("poseidon_worker", f"--config={self.write('own.prototxt', config)}")
         self.assertEqual(refused.wait(), cluster.REFUSED)
         self.assertIn(
-            "the job was started by `poseidon run`; start this process with the job.prototxt in that "
-            "job's output directory",
+            "the job was started by `poseidon run` or submitted to Slurm; start this process with the "
+            "job.prototxt in that job's output directory",
             refused.output(),
         )
 

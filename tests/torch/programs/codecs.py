@@ -1,7 +1,7 @@
 """What a codec has not sent of a parameter's gradients reaches it later, also in passes that do not use it. Each rank
 prints how far a layer's weights have ever been from the sum of its gradients.
 
-    codecs.py OUT alternating|always
+    codecs.py OUT alternating|always|frozen
 """
 
 import sys
@@ -29,16 +29,22 @@ class Layers(torch.nn.Module):
         return self.layers[number](GRADIENT)
 
 
-def largest_debt(turns):
+def largest_debt(turns, frozen_from):
+    """From that turn on the second layer is frozen, and until it has had a gradient nothing may move it."""
     model = Layers()
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     psd.distribute(model, optimizer, codec="ONE_BIT", policy="ALL_PS", deadline_seconds=DEADLINE)
     uses, debt = [0, 0], 0.0
-    for number in turns:
+    for turn, number in enumerate(turns):
+        second = model.layers[1].weight
+        second.requires_grad_(turn < frozen_from)
+        before = second.detach().clone()
         optimizer.zero_grad()
         model(number).sum().backward()
         optimizer.step()
         uses[number] += 1
+        if turn >= frozen_from or uses[1] == 0:
+            assert second.equal(before), f"in turn {turn} it moves from {before} to {second}"
         for used, layer in zip(uses, model.layers):
             debt = max(debt, (layer.weight.detach() + used * GRADIENT).abs().max().item())
     return debt
@@ -47,7 +53,12 @@ def largest_debt(turns):
 def main():
     _, out, turns = sys.argv
     psd.init(out=out)
-    print(largest_debt([0, 1] * USES if turns == "alternating" else [0] * USES))
+    if turns == "alternating":
+        print(largest_debt([0, 1] * USES, 2 * USES))
+    elif turns == "always":
+        print(largest_debt([0] * USES, USES))
+    else:
+        print(largest_debt([0, 1] * 4 + [0] * USES, 8))
     psd.shutdown()
 
 

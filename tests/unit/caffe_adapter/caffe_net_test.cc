@@ -194,6 +194,12 @@ TEST(CaffeNetTest, TheUnnamedTopOfALossIsNoOtherBlob) {
   }
   EXPECT_EQ(net.layers[2].tops[0].name, "loss (automatic)");
   EXPECT_NE(net.layers[3].tops[0].name, net.layers[2].tops[0].name);
+
+  const NetDescription before =
+      Describe(Input({4, 10}, "x") + Input({4}, "y") +
+               "layer { name: 'later' type: 'SoftmaxWithLoss' bottom: 'x' bottom: 'y' }"
+               "layer { name: 'r' type: 'ReLU' bottom: 'x' top: 'later' }");
+  EXPECT_EQ(before.layers[2].tops[0].name, "later (automatic)");
 }
 
 std::vector<std::string> NamesInPhase(const caffe::NetParameter& net, caffe::Phase phase,

@@ -36,6 +36,7 @@ class SlurmScriptTest : public testing::Test {
     slurm.job.mutable_recovery()->set_mode(recovery_);
     slurm.restarts = restarts;
     slurm.snapshot_prefix = Prefix();
+    slurm.iterations = 500;
     slurm.snapshot_at_end = true;
     slurm.notice_seconds = 120;
     slurm.programs = directory_.Path("bin");
@@ -177,6 +178,20 @@ TEST_F(SlurmScriptTest, GoesOnFromItsOwnSnapshotsOnly) {
       << third;
   EXPECT_EQ(third.find("weights"), std::string::npos) << third;
   EXPECT_NE(job_of(3, "exit 3").find("_iter_100.solverstate.h5\""), std::string::npos);
+}
+
+// As its last test failed, after the last snapshot.
+TEST_F(SlurmScriptTest, ATrainingThatHasComeToItsEndEndsWell) {
+  const auto writes = [this](const std::string& iteration) {
+    return "sleep 0.05; touch \"" + Prefix() + "_iter_" + iteration + ".solverstate\"; exit 3";
+  };
+  std::filesystem::create_directory(directory_.Path("snapshots of"));
+  EXPECT_TRUE(EndingOf(writes("499"), 2, 0).queued);
+  EXPECT_TRUE(EndingOf(writes("500"), 2, 1).queued);
+  const Ending last = EndingOf("exit 3", 2, 2);
+  EXPECT_EQ(last.code, 0) << last.said;
+  EXPECT_FALSE(last.queued);
+  EXPECT_NE(last.said.find("nothing is left to do"), std::string::npos) << last.said;
 }
 
 // A daemon is started again and again, but not longer than there is a scheduler.

@@ -43,8 +43,8 @@ TEST(ConfigDifferenceTest, WhoComesToAJobOfPoseidonRunIsToldWhichConfigItNeeds) 
   Job node;
   node.set_name("lenet");  // as in the file that `poseidon run` was given
   EXPECT_THAT(DescribeDifference(scheduler, &node),
-              HasSubstr("the job was started by `poseidon run`; start this process with the "
-                        "job.prototxt in that job's output directory or, "));
+              HasSubstr("the job was started by `poseidon run` or submitted to Slurm; start this "
+                        "process with the job.prototxt in that job's output directory or, "));
   node.set_name("other");
   EXPECT_THAT(DescribeDifference(scheduler, &node), HasSubstr("it was started for another run"));
   node.set_name("lenet");
