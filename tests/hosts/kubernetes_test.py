@@ -24,6 +24,9 @@ except ImportError:
 FOLDER = os.path.join(cluster.REPOSITORY, "deploy/kubernetes")
 RESULTS = os.path.join(FOLDER, "results.yaml")
 USER = 10001
+# Until Kubernetes takes a claim from a machine that does not answer: its attach-detach controller's
+# maxWaitForUnmountDuration.
+DETACH_SECONDS = 360
 KILLED = 128 + signal.SIGKILL
 
 
@@ -213,6 +216,21 @@ class ManifestTest(unittest.TestCase):
             self.assertEqual(len(selected(found["spec"]["selector"]["matchLabels"])), 1)
             service = self.manifests.objects["Service", found["spec"]["serviceName"]]
             self.assertEqual(service["spec"]["clusterIP"], "None")
+
+    def test_the_job_waits_for_longer_than_a_pod_takes_to_leave_a_dead_machine(self):
+        wanted = {"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"}
+        longest = 0
+        for pod in self.pods:
+            tolerations = pod["spec"]["tolerations"]
+            self.assertEqual({toleration["key"] for toleration in tolerations}, wanted)
+            for toleration in tolerations:
+                self.assertEqual(toleration["operator"], "Exists")
+                self.assertEqual(toleration["effect"], "NoExecute")
+                longest = max(longest, toleration["tolerationSeconds"])
+        # The new one may be on a new machine, to which the image comes first.
+        needed = longest + DETACH_SECONDS + float(find(self.job, "join_deadline_seconds"))
+        for deadline in ("replacement_deadline_seconds", "scheduler_deadline_seconds"):
+            self.assertGreater(float(find(self.job, deadline)), needed)
 
     def test_pods_have_no_rights(self):
         for pod in [*self.pods, *load(RESULTS)]:
