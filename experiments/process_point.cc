@@ -6,13 +6,13 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <thread>
 
 #include "client/pace/compute_disturbance.h"
 #include "core/atomic_file.h"
 #include "core/error.h"
 #include "core/files/directories.h"
 #include "core/net/host_address.h"
+#include "core/process/allowance.h"
 #include "core/time.h"
 #include "core/units.h"
 #include "experiments/point_summary.h"
@@ -270,8 +270,7 @@ PointResult EmulatePoint(const ExperimentPoint& real, const ProcessOptions& opti
   for (int i = MachinesOf(point.job); i >= 0; --i) addresses.push_back(testbed.address(i));
   Job job = JobFor(point, iterations, addresses);
   if (job.training().threads() == 0) {
-    const int cores = static_cast<int>(std::thread::hardware_concurrency());
-    job.mutable_training()->set_threads(std::max(1, cores / job.cluster().workers()));
+    job.mutable_training()->set_threads(std::max(1, UsableCores() / job.cluster().workers()));
   }
   Prepare(options, job);
   const auto start = [&](int machine, const DaemonCommand& command) {

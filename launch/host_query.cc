@@ -132,6 +132,48 @@ std::vector<HostAnswer> Ask(const std::vector<std::vector<std::string>>& command
 
 }  // namespace
 
+const char* const kAllowanceFunctions = R"sh(
+root=
+groups() {
+  while IFS=: read -r number controllers path; do
+    below=${controllers:+/$controllers}${path%/}
+    while echo "$root/sys/fs/cgroup$below" && [ -n "$below" ]; do below=${below%/*}; done
+  done < "$root/proc/self/cgroup"
+} 2>/dev/null
+first_of() { cat "$1" 2>/dev/null || cat "$2" 2>/dev/null || echo none; }
+usable_cores() {
+  groups | {
+    least=$(nproc)
+    while read -r group; do
+      [ -r "$group/cpu.max" ] && read -r quota period < "$group/cpu.max" || {
+        quota=$(first_of "$group/cpu.cfs_quota_us")
+        period=$(first_of "$group/cpu.cfs_period_us")
+      }
+      case $quota in none | max | -1) continue ;; esac
+      cores=$((quota / period))
+      [ $cores -ge 1 ] || cores=1
+      [ $cores -ge $least ] || least=$cores
+    done
+    echo $least
+  }
+}
+usable_memory() {
+  groups | {
+    least=$(sed -n 's/^MemAvailable: *\([0-9]*\) kB/\1/p' "$root/proc/meminfo")
+    while read -r group; do
+      limit=$(first_of "$group/memory.max" "$group/memory.limit_in_bytes")
+      case $limit in none | max) continue ;; esac
+      used=$(first_of "$group/memory.current" "$group/memory.usage_in_bytes")
+      idle=$(sed -n 's/^\(total_\)*inactive_file //p' "$group/memory.stat" 2>/dev/null | tail -n 1)
+      left=$(((limit - used + ${idle:-0}) / 1024))
+      [ $left -ge 0 ] || left=0
+      [ $left -ge $least ] || least=$left
+    done
+    echo $least
+  }
+}
+)sh";
+
 std::vector<HostAnswer> AskHosts(const RemoteShell& shell,
                                  const std::vector<HostQuestion>& questions, Duration deadline,
                                  Interruption* interruption) {

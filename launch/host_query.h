@@ -12,6 +12,11 @@
 
 namespace poseidon {
 
+// Shell functions for scripts, which write what UsableCores() and AvailableMemory() are for who
+// runs them, but for `ulimit -v`: usable_cores, a number, and usable_memory, KiB. A variable `root`
+// that is set behind them stands before the paths of /proc and /sys, for tests.
+extern const char* const kAllowanceFunctions;
+
 struct HostQuestion {
   std::string host;    // for the remote shell
   std::string script;  // for /bin/sh there, in this program's working directory if there is one

@@ -7,13 +7,13 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <random>
-#include <thread>
 #include <utility>
 
 #include "core/atomic_file.h"
 #include "core/files/directories.h"
 #include "core/files/log_lines.h"
 #include "core/files/regular_file.h"
+#include "core/process/allowance.h"
 #include "core/process/program_directory.h"
 #include "core/process/resource_limits.h"
 #include "core/text/split.h"
@@ -126,12 +126,10 @@ void JobCluster::Prepare() {
     job.mutable_cluster()->set_scheduler_port(ports_.emplace().first());
   }
   if (job.training().threads() == 0 && !options_.hosts) {
-    const int cores = static_cast<int>(std::thread::hardware_concurrency());
-    job.mutable_training()->set_threads(std::max(1, cores / job.cluster().workers()));
+    job.mutable_training()->set_threads(std::max(1, UsableCores() / job.cluster().workers()));
   }
   if (!job.cluster().has_cores() && !options_.hosts && PlansLanes(job)) {
-    const int cores = static_cast<int>(std::thread::hardware_concurrency());
-    job.mutable_cluster()->set_cores(std::max(1, cores / job.cluster().workers()));
+    job.mutable_cluster()->set_cores(std::max(1, UsableCores() / job.cluster().workers()));
   }
   MakeDirectories(options_.out + "/logs");
   lock_.emplace(options_.out + "/lock", "the job \"" + job.name() + "\"");

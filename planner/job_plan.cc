@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <span>
 #include <stop_token>
-#include <thread>
 #include <vector>
 
 #include "core/arithmetic/torch_update.h"
 #include "core/error.h"
+#include "core/process/allowance.h"
 #include "planner/backups.h"
 #include "planner/batch_parts.h"
 #include "planner/cost/cluster_model.h"
@@ -78,9 +78,7 @@ Communication CommunicationOf(const UpdateRuleSpec& rule, const Job& job) {
 }
 
 // How many searches run side by side: each is two, by priority and in order (PlanByTime).
-int SearchesAtOnce() {
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / 2);
-}
+int SearchesAtOnce() { return std::max(1, UsableCores() / 2); }
 
 // Where the network has tiers: what was compared are plans for the machines' own links, which say
 // nothing of this plan's time. So the number that was taken is among them.

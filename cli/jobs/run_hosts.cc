@@ -41,7 +41,7 @@ struct HostPrograms {
 };
 
 std::string ScriptFor(const HostPrograms& host) {
-  std::string script;
+  std::string script = kAllowanceFunctions;
   for (const std::string& path : host.needed) {
     script += "[ -x " + ShellQuoted(path) + " ] || echo missing " + ShellQuoted(path) + "\n";
   }

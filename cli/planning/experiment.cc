@@ -27,6 +27,7 @@
 #include "cli/input/output_directory.h"
 #include "cli/output/experiment_progress.h"
 #include "core/child_process.h"
+#include "core/process/allowance.h"
 #include "core/process/program_directory.h"
 #include "core/program.h"
 #include "core/steady_now.h"
@@ -239,8 +240,7 @@ class Execution {
 
  private:
   void Simulate(const std::vector<size_t>& todo) {
-    const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-    const int wanted = FlagGiven("threads") ? FLAGS_threads : AnyIsLarge(todo) ? 1 : cores;
+    const int wanted = FlagGiven("threads") ? FLAGS_threads : AnyIsLarge(todo) ? 1 : UsableCores();
     const int threads = std::min(wanted, static_cast<int>(todo.size()));
     Simulations simulations(results_.points(), todo, threads);
     for (size_t i = 0; i < todo.size(); ++i) Keep(simulations.Next(interruption_));

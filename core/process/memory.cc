@@ -9,6 +9,8 @@
 #include <limits>
 #include <string>
 
+#include "core/process/allowance.h"
+
 namespace poseidon {
 namespace {
 
@@ -45,7 +47,9 @@ int64_t LimitLeaves() {
 
 }  // namespace
 
-int64_t AvailableMemory() { return std::min(MachineHasLeft(), LimitLeaves()); }
+int64_t AvailableMemory() {
+  return std::min({MachineHasLeft(), LimitLeaves(), ReadGroupAllowance().memory});
+}
 
 int64_t OutOfMemoryKills() {
   std::ifstream file("/proc/vmstat");

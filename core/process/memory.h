@@ -7,8 +7,8 @@
 namespace poseidon {
 
 // Bytes: the least of what the machine has left without swapping (MemAvailable of /proc/meminfo),
-// and what the process's limit of address space (`ulimit -v`) leaves. Containers' limits are not
-// looked at. More than any machine has, where neither can be read.
+// what its control groups leave (core/process/allowance.h), and its limit of address space
+// (`ulimit -v`). More than any machine has, where none can be read.
 int64_t AvailableMemory();
 
 // How many processes the machine has killed since its start because it had no memory left, 0 where

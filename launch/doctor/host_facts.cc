@@ -6,6 +6,8 @@
 #include <functional>
 #include <sstream>
 
+#include "launch/host_query.h"
+#include "launch/job_cluster.h"
 #include "launch/remote_shell.h"
 
 namespace poseidon {
@@ -54,9 +56,9 @@ try_whole_packets() {
 // What does not depend on the questions.
 constexpr const char* kMachine = R"sh(
 say clock "$(date +%s.%N)"
-say cores "$(nproc)"
-say memory "$(sed -n 's/^MemAvailable: *\([0-9]*\) kB/\1/p' /proc/meminfo)"
-say files_limit "$(sed -n 's/^Max open files *\([^ ]*\).*/\1/p' /proc/self/limits)"
+say cores "$(usable_cores)"
+say memory "$(usable_memory)"
+say files_limit "$(sed -n 's/^Max open files *[^ ]* *\([^ ]*\).*/\1/p' /proc/self/limits)"
 say processes_limit "$(sed -n 's/^Max processes *\([^ ]*\).*/\1/p' /proc/self/limits)"
 say congestion_control "$(cat /proc/sys/net/ipv4/tcp_congestion_control 2>/dev/null)"
 ip -o addr show 2>/dev/null | while read -r number name inet address rest; do
@@ -159,6 +161,7 @@ const std::map<std::string, Reader>& Readers() {
 
 std::string FactsScript(const HostQuestions& questions) {
   std::string script = kFunctions;
+  script += kAllowanceFunctions;
   script += kMachine;
   script += "[ \"$(pwd)\" = " + ShellQuoted(questions.working_directory) +
             " ] && say working_directory yes\n";

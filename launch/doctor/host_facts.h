@@ -51,7 +51,7 @@ struct HostFacts {
   std::map<std::string, std::string> routes;    // by name: the interface that leads there
   std::vector<NetworkInterface> interfaces;
   std::optional<bool> whole_packets;  // whether one of the MTU's size reaches the next host
-  std::optional<int> cores;
+  std::optional<int> cores;           // that its programs may use
   std::optional<int64_t> memory;      // bytes that are available
   std::optional<int64_t> open_files;  // limits of a process; -1: none
   std::optional<int64_t> processes;

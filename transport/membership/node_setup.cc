@@ -10,6 +10,8 @@
 #include "core/error.h"
 #include "core/net/host_address.h"
 #include "core/net/ip_networks.h"
+#include "core/process/allowance.h"
+#include "core/process/resource_limits.h"
 #include "core/steady_now.h"
 #include "proto/job_config.h"
 #include "proto/lanes.h"
@@ -88,7 +90,7 @@ ZmqOptions NodeZmqOptions(const Job& job, const std::string& public_host) {
   SetSecurity(job.security(), options);
   // A name that is loopback here only may be another address elsewhere.
   if (IsLoopbackName(public_host) || !IsLoopbackName(address)) options.public_host = address;
-  options.data_lanes = OfferedLanes(job, static_cast<int>(std::thread::hardware_concurrency()));
+  options.data_lanes = OfferedLanes(job, UsableCores());
   options.times_actors = job.monitor().has_node_port();
   options.window_bytes = job.communication().window_bytes();
   // Through as long a failure of the network as a job may outlive.

@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <thread>
 
+#include "core/process/allowance.h"
 #include "launch/host_query.h"
 #include "tests/unit/temporary_directory.h"
 
@@ -64,6 +64,37 @@ TEST(HostFacts, WhatIsNotThereIsNotKnown) {
   EXPECT_FALSE(facts.has_working_directory);
 }
 
+// What its shell functions find is what this program's own do.
+TEST(HostFacts, CoresAndMemoryAreThoseThatControlGroupsAllow) {
+  const TemporaryDirectory root;
+  root.Write("proc/meminfo", "MemTotal: 9000 kB\nMemAvailable:    8000 kB\n");
+  const auto ask = [&root] {
+    return AskHere(std::string(kAllowanceFunctions) + "root=" + root.path() +
+                       "\necho $(usable_cores) $(usable_memory)\n",
+                   Seconds(60), nullptr)
+        .text;
+  };
+  EXPECT_EQ(ask(), std::to_string(UsableCores()) + " 8000\n");
+  root.Write("proc/self/cgroup", "3:memory:/job\n2:cpu,cpuacct:/job\n0::/a b/job\n");
+  root.Write("sys/fs/cgroup/a b/job/cpu.max", "max 100000\n");
+  root.Write("sys/fs/cgroup/a b/cpu.max", "150000 100000\n");
+  root.Write("sys/fs/cgroup/a b/memory.max", "4194304\n");
+  root.Write("sys/fs/cgroup/a b/memory.current", "3145728\n");
+  root.Write("sys/fs/cgroup/a b/memory.stat", "anon 5\ninactive_file 2097152\n");
+  EXPECT_EQ(ask(), "1 3072\n");
+  EXPECT_EQ(ReadGroupAllowance(root.path()).memory, 3 << 20);
+  root.Write("sys/fs/cgroup/memory/job/memory.limit_in_bytes", "2097152\n");
+  root.Write("sys/fs/cgroup/memory/job/memory.usage_in_bytes", "2097152\n");
+  root.Write("sys/fs/cgroup/memory/job/memory.stat",
+             "inactive_file 1\ntotal_inactive_file 1048576\n");
+  EXPECT_EQ(ask(), "1 1024\n");
+  EXPECT_EQ(ReadGroupAllowance(root.path()).memory, 1 << 20);
+  root.Write("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "50000\n");
+  root.Write("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n");
+  EXPECT_EQ(ask(), "1 1024\n");
+  EXPECT_EQ(ReadGroupAllowance(root.path()).cores, 0.5);
+}
+
 // The script itself, on this machine.
 TEST(HostFacts, ThisMachineAnswers) {
   const TemporaryDirectory directory;
@@ -81,7 +112,7 @@ TEST(HostFacts, ThisMachineAnswers) {
   const HostAnswer answer = AskHere(FactsScript(questions), Seconds(60), nullptr);
   EXPECT_EQ(answer.failure, "");
   const HostFacts facts = ParseFacts(answer.text);
-  EXPECT_EQ(facts.cores, static_cast<int>(std::thread::hardware_concurrency()));
+  EXPECT_EQ(facts.cores, UsableCores());
   EXPECT_GT(facts.memory.value_or(0), 0);
   EXPECT_TRUE(facts.open_files && facts.processes);
   EXPECT_TRUE(facts.clock);
