@@ -425,6 +425,7 @@ ExitCode Run() {
 
   ZmqOptions options = NodeZmqOptions(config.job, config.job.cluster().scheduler_host());
   options.data_lanes = 0;
+  ClaimSchedulersFiles(config.job);
   options.control_port = config.job.cluster().scheduler_port();
   options.heartbeat_port = config.job.cluster().scheduler_port() + 1;
   ZmqRuntime runtime({Role::kScheduler, 0}, options);

@@ -150,7 +150,9 @@ WorkerSession::WorkerSession(const WorkerSessionOptions& options,
       options_.host.empty() ? FindPublicHost(job.cluster().scheduler_host()) : options_.host;
   if (job.has_monitor()) timeline_.emplace();
   if (job.training().trace()) trace_ = std::make_unique<Trace>("worker", kTraceEvents);
-  runtime_ = std::make_unique<ZmqRuntime>(NodeId{Role::kWorker, -1}, NodeZmqOptions(job, host));
+  const ZmqOptions sockets = NodeZmqOptions(job, host);
+  ClaimFilesOf(job, sockets.data_lanes);
+  runtime_ = std::make_unique<ZmqRuntime>(NodeId{Role::kWorker, -1}, sockets);
   WorkerOptions worker;
   worker.member = NodeMemberOptions(job, options_.job_fingerprint, Role::kWorker,
                                     options_.wanted_rank, host, *runtime_);

@@ -122,6 +122,7 @@ void JobCluster::Prepare() {
     ResolveFiles(options_.config);
   }
   if (!options_.hosts) CheckThreads(job);
+  ClaimSchedulersFiles(job);  // here, too: of hosts this program is connected with each process
   if (!options_.scheduler_port_set) {
     job.mutable_cluster()->set_scheduler_port(ports_.emplace().first());
   }

@@ -102,7 +102,9 @@ ExitCode Run() {
   std::atomic<int> rank{-1};
   std::atomic<int64_t> iteration{0};
   EndDeadline end_deadline(kProgram);
-  ZmqRuntime runtime({Role::kServer, -1}, NodeZmqOptions(config.job, host));
+  const ZmqOptions sockets = NodeZmqOptions(config.job, host);
+  ClaimFilesOf(config.job, sockets.data_lanes);
+  ZmqRuntime runtime({Role::kServer, -1}, sockets);
   ServerOptions options;
   options.member =
       NodeMemberOptions(config.job, config.fingerprint, Role::kServer, FLAGS_rank, host, runtime);

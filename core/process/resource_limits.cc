@@ -25,6 +25,9 @@ constexpr uint64_t kStack = 1 * kMiB;
 constexpr uint64_t kOpenFiles = 64;
 // Where there is room for so many, nothing is tried.
 constexpr uint64_t kManyThreads = 4096;
+// What a soft limit is raised to: a job that grows is not to ask again, and programs that close all
+// they may have open still do so within milliseconds.
+constexpr uint64_t kManyFiles = 65536;
 
 std::optional<uint64_t> LimitOf(int resource) {
   rlimit limit{};
@@ -92,6 +95,17 @@ std::optional<std::string> FindThreadShortage(int needed, const std::string& who
   release.set_value();
   for (std::thread& thread : threads) thread.join();
   return shortage;
+}
+
+std::optional<std::string> ClaimOpenFiles(uint64_t needed, const std::string& need) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) return std::nullopt;
+  // No limit, RLIM_INFINITY, is more than any.
+  limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, std::max(needed, kManyFiles));
+  if (setrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur >= needed) return std::nullopt;
+  return "a process may open no more than " + std::to_string(limit.rlim_max) + " files, and " +
+         need + " " + std::to_string(needed) +
+         ": raise the hard limit (ulimit -Hn), as by nofile in /etc/security/limits.conf";
 }
 
 }  // namespace poseidon

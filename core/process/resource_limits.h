@@ -37,4 +37,9 @@ constexpr int kThreadsOfProgram = 16;
 std::optional<std::string> FindThreadShortage(int needed = kThreadsOfProgram,
                                               const std::string& who = "this program");
 
+// Lets this process open `needed` files at a time: where its soft limit is lower it is raised, as
+// far as the hard one allows. If that is not enough, a sentence that says so; `need` is its middle:
+// "this program needs".
+std::optional<std::string> ClaimOpenFiles(uint64_t needed, const std::string& need);
+
 }  // namespace poseidon

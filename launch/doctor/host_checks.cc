@@ -8,6 +8,9 @@
 #include <map>
 #include <set>
 
+#include "launch/job_cluster.h"
+#include "transport/membership/node_setup.h"
+
 namespace poseidon {
 namespace {
 
@@ -245,19 +248,10 @@ Findings CheckClocks(const CheckedHosts& hosts) {
   return std::move(report).Done("within a second of this machine's " + CountText(hosts));
 }
 
-int64_t OpenFilesOf(const JobNeeds& needs) {
-  constexpr int64_t kOwn = 128;  // libraries, logs, data
-  // With each other node: a connection to it, one from it, what wakes the thread that sends, and
-  // two until it is connected, by which it hears that. The scheduler's two lanes do without those.
-  constexpr int64_t kDataLane = 5;
-  constexpr int64_t kSchedulersLanes = int64_t{2} * 3;
-  return kOwn + std::max(kDataLane * needs.lanes, kSchedulersLanes) * needs.nodes;
-}
-
 Findings CheckLimits(const CheckedHosts& hosts, const JobNeeds& needs) {
   constexpr int64_t kThreadsOfNode = 16;
   Report report("limits");
-  const int64_t files = OpenFilesOf(needs);
+  const int64_t files = OpenFilesOf(needs.nodes, needs.lanes);
   for (const CheckedHost& host : hosts) {
     const HostFacts& facts = host.facts;
     if (!facts.open_files || !facts.processes) {
@@ -267,7 +261,7 @@ Findings CheckLimits(const CheckedHosts& hosts, const JobNeeds& needs) {
     if (*facts.open_files >= 0 && *facts.open_files < files) {
       report.Fail("a process on " + host.name + " may open " + std::to_string(*facts.open_files) +
                       " files, and this job needs " + std::to_string(files),
-                  "raise nofile in /etc/security/limits.conf (ulimit -n) on " + host.name);
+                  "raise nofile in /etc/security/limits.conf (ulimit -Hn) on " + host.name);
     }
     const int64_t threads =
         (kThreadsOfNode + int64_t{2} * needs.lanes) * (host.workers + host.servers);

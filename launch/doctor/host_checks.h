@@ -60,7 +60,4 @@ Findings CheckQueues(const CheckedHosts& hosts);
 // They agree, and whole packets pass.
 Findings CheckMtu(const CheckedHosts& hosts);
 
-// What a process of a job with so many nodes opens at most, in files and sockets.
-int64_t OpenFilesOf(const JobNeeds& needs);
-
 }  // namespace poseidon

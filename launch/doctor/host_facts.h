@@ -53,7 +53,8 @@ struct HostFacts {
   std::optional<bool> whole_packets;  // whether one of the MTU's size reaches the next host
   std::optional<int> cores;           // that its programs may use
   std::optional<int64_t> memory;      // bytes that are available
-  std::optional<int64_t> open_files;  // limits of a process; -1: none
+  // Limits of a process; -1: none. The hard one of files, to which nodes raise theirs.
+  std::optional<int64_t> open_files;
   std::optional<int64_t> processes;
   std::map<std::string, Room> rooms;  // by directory
   std::map<std::string, bool> data;   // by path: whether it can be read

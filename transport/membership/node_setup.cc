@@ -43,6 +43,18 @@ void SetSecurity(const Security& security, ZmqOptions& options) {
       "addresses may connect: `security { mode: NONE allow: \"10.0.0.0/8\" }` (docs/security.md)");
 }
 
+// With each other node, in each lane: a connection to it, one from it, and what wakes the thread
+// that sends.
+constexpr int64_t kFilesOfLane = 3;
+constexpr int64_t kSchedulersLanes = 2;
+
+// That may ever take part at a time.
+int MostNodes(const Job& job) {
+  const int workers = std::max(job.cluster().workers(), job.elastic().max_workers());
+  return workers + job.cluster().servers() + job.recovery().spare_workers() +
+         job.recovery().spare_servers();
+}
+
 // The address of the name by which others are to reach this node.
 std::string ResolveOwnHost(const std::string& host) {
   try {
@@ -100,6 +112,30 @@ ZmqOptions NodeZmqOptions(const Job& job, const std::string& public_host) {
   // So that who has heard of a death also ends within the deadline (HeartbeatTiming).
   options.linger = std::min(options.linger, TimingOf(job).interval);
   return options;
+}
+
+int64_t OpenFilesOf(int nodes, int data_lanes) {
+  constexpr int64_t kOwn = 128;  // libraries, logs, data
+  // As above, and two until it is connected, by which it hears that.
+  constexpr int64_t kDataLane = kFilesOfLane + 2;
+  return kOwn + std::max(kDataLane * data_lanes, kSchedulersLanes * kFilesOfLane) * nodes;
+}
+
+void ClaimFilesOf(const Job& job, int data_lanes) {
+  const auto needed = static_cast<uint64_t>(OpenFilesOf(MostNodes(job), data_lanes));
+  const auto shortage = ClaimOpenFiles(needed, "a node of this job may need");
+  if (shortage) LOG(WARNING) << *shortage;
+}
+
+void ClaimSchedulersFiles(const Job& job) {
+  const auto claim = [](int nodes) {
+    constexpr int64_t kOwn = 64;  // its log, its journal, and who looks at its monitor
+    const int64_t needed = kOwn + kSchedulersLanes * kFilesOfLane * nodes;
+    return ClaimOpenFiles(static_cast<uint64_t>(needed), "the scheduler of this job needs");
+  };
+  claim(MostNodes(job));  // nobody can tell whether all of these will come
+  const auto shortage = claim(job.cluster().workers() + job.cluster().servers());
+  if (shortage) throw Error(ExitCode::kFailure, *shortage);
 }
 
 void AwaitSchedulerName(const Cluster& cluster, const std::function<void()>& interrupted) {

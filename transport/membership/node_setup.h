@@ -37,6 +37,16 @@ Duration PauseDeadline(const Job& job);
 // other machines reach the node and job.security neither has a key nor says who may connect.
 ZmqOptions NodeZmqOptions(const Job& job, const std::string& public_host);
 
+// What a node of a job with so many nodes and data lanes opens at most, in files and sockets.
+int64_t OpenFilesOf(int nodes, int data_lanes);
+
+// Lets this process open as many as that for a node of the job: the usual limit, 1024, is enough
+// for some hundred nodes. Where the system has fewer for it the log says so, as the plan may use
+// fewer lanes, and connect fewer nodes with each other.
+void ClaimFilesOf(const Job& job, int data_lanes);
+// The same for the scheduler, which is connected with all. Throws Error where the system has fewer.
+void ClaimSchedulersFiles(const Job& job);
+
 // Returns when cluster.scheduler_host can be resolved: DNS, and networks of containers, may know a
 // name only from when its owner runs, and a node may be started first. Says what it waits for.
 // Throws ConfigError as ResolveHost after cluster.join_deadline_seconds, and what `interrupted`

@@ -183,6 +183,18 @@ class OutputTest(cluster.ClusterTest):
             self.assertEqual(ended.returncode, 1, ended.stderr)
             self.assertIn(text, ended.stderr)
 
+    def test_a_job_that_needs_more_open_files_than_there_may_be_starts_nothing(self):
+        config = cluster.replay_config(workers=1, servers=40, iterations=3)
+        run = ("run", f"--config={self.write('many.prototxt', config)}", "--out=out")
+        ended = self.limited("ulimit -n 200", run)
+        self.assertEqual(ended.returncode, 1, ended.stderr)
+        self.assertRegex(
+            ended.stderr,
+            r"^poseidon: a process may open no more than 200 files, and the scheduler of this "
+            r"job needs \d+: raise the hard limit \(ulimit -Hn\)",
+        )
+        self.assertFalse(os.path.exists(self.path("out")))
+
     def test_output_beyond_the_limit_of_files(self):
         cluster.needs_no_sanitizer(
             self, "ThreadSanitizer's runtime writes a file as it starts", "thread"

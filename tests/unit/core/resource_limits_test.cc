@@ -1,6 +1,10 @@
 #include "core/process/resource_limits.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <iostream>
 
 namespace poseidon {
 namespace {
@@ -39,6 +43,26 @@ TEST(ResourceLimits, ThisProcessHasEnough) {
   EXPECT_GT(ReadResourceUse().address_space, kMiB);
   EXPECT_EQ(FindShortage(ReadResourceLimits(), ReadResourceUse()), std::nullopt);
   EXPECT_EQ(FindThreadShortage(), std::nullopt);
+}
+
+// In a process of its own, for a hard limit that was lowered stays so.
+void ClaimOfFewFiles(uint64_t needed) {
+  rlimit few = {.rlim_cur = 100, .rlim_max = 4096};
+  setrlimit(RLIMIT_NOFILE, &few);
+  const auto shortage = ClaimOpenFiles(needed, "a test needs");
+  getrlimit(RLIMIT_NOFILE, &few);
+  std::cerr << shortage.value_or("enough") << "; the soft limit is " << few.rlim_cur << std::endl;
+  _exit(0);
+}
+
+TEST(ResourceLimits, TheSoftLimitOfOpenFilesIsRaisedWhereItIsTooLow) {
+  const testing::ExitedWithCode well(0);
+  EXPECT_EXIT(ClaimOfFewFiles(100), well, "^enough; the soft limit is 100\n");
+  EXPECT_EXIT(ClaimOfFewFiles(101), well, "^enough; the soft limit is 4096\n");
+  EXPECT_EXIT(ClaimOfFewFiles(4097), well,
+              "^a process may open no more than 4096 files, and a test needs 4097: raise the hard "
+              "limit .ulimit -Hn., as by nofile in /etc/security/limits.conf; the soft limit is "
+              "4096\n");
 }
 
 }  // namespace

@@ -4,6 +4,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <iostream>
 
 #include "core/error.h"
 #include "core/program.h"
@@ -48,6 +52,36 @@ TEST(NodeZmqOptions, KeepConnectionsThroughASilenceThatTheJobOutlives) {
   job.mutable_recovery()->set_mode(Recovery::REPLACE);
   job.mutable_recovery()->set_scheduler_deadline_seconds(300);
   EXPECT_GE(silent(), Seconds(120 + 300 + 20));
+}
+
+TEST(OpenFilesOf, CountsWhatEachLaneHasWithEachNode) {
+  EXPECT_GE(OpenFilesOf(2000, 4), 2000 * 4 * 5) << "a connection to each node, and from it";
+  EXPECT_EQ(OpenFilesOf(40, 0), OpenFilesOf(40, 1)) << "two lanes as the scheduler's";
+}
+
+// Of nodes all count that the config lets take part, and not all need be connected with each other.
+TEST(ClaimFilesOf, TellsOfAJobThatHasMoreNodesThanThisProcessMayOpenFilesFor) {
+  const auto claim = [](const Job& job) {
+    const rlimit few = {.rlim_cur = 200, .rlim_max = 200};
+    setrlimit(RLIMIT_NOFILE, &few);
+    ClaimFilesOf(job, 2);
+    std::cerr << MessageOf<Error>([&] { ClaimSchedulersFiles(job); }) << std::endl;
+    _exit(0);
+  };
+  Job job;
+  job.mutable_cluster()->set_workers(4);
+  job.mutable_cluster()->set_servers(20);
+  job.mutable_elastic()->set_max_workers(30);
+  job.mutable_recovery()->set_spare_workers(3);
+  job.mutable_recovery()->set_spare_servers(5);
+  const std::string more = "a process may open no more than 200 files, and ";
+  EXPECT_EXIT(claim(job), testing::ExitedWithCode(0),
+              more + "a node of this job may need " +
+                  std::to_string(OpenFilesOf(30 + 20 + 3 + 5, 2)) + ": raise the hard .*\n" + more +
+                  "the scheduler of this job needs " + std::to_string(64 + 2 * 3 * (4 + 20)) +
+                  ": raise the hard limit");
+  job.mutable_cluster()->set_servers(2);
+  EXPECT_EXIT(claim(job), testing::ExitedWithCode(0), "files, and a node of this job may .*\n\n");
 }
 
 Cluster ClusterAt(const std::string& host, double join_deadline) {
