@@ -105,6 +105,13 @@ void ResolveFiles(JobConfig& config) {
   }
 }
 
+std::string PreloadedLibraryThere(const RemoteShell& shell) {
+  const std::filesystem::path here = SupportFile(kPreloadedLibrary);
+  return (std::filesystem::path(shell.programs) / here.lexically_relative(ProgramDirectory()))
+      .lexically_normal()
+      .string();
+}
+
 JobCluster::JobCluster(JobClusterOptions options) : options_(std::move(options)) {
   Prepare();
   const Cluster& cluster = options_.config.job.cluster();
@@ -188,10 +195,7 @@ JobCluster::Node JobCluster::ProgramNode(int rank) const {
     if (node.host->address != node.host->name) {
       node.command.push_back("POSEIDON_HOST=" + node.host->address);
     }
-    const std::filesystem::path there = options_.hosts->shell.programs;
-    library = (there / std::filesystem::path(library).lexically_relative(ProgramDirectory()))
-                  .lexically_normal()
-                  .string();
+    library = PreloadedLibraryThere(options_.hosts->shell);
   } else {
     const char* const preloaded = std::getenv("LD_PRELOAD");
     if (preloaded != nullptr) library += ":" + std::string(preloaded);

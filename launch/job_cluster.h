@@ -40,6 +40,10 @@ struct JobClusterOptions {
   std::string out;        // directory for job.prototxt, summary.json, logs/ and traces
 };
 
+// Where the library of kPreloadedLibrary is on hosts: from their programs' directory as from this
+// machine's.
+std::string PreloadedLibraryThere(const RemoteShell& shell);
+
 // Makes the paths of a job of our own workers, its solver and what training starts from, ones by
 // which the daemons find them, whose config is not beside the user's files. Throws ConfigError for
 // one that is not there.

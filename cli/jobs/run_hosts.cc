@@ -36,6 +36,7 @@ constexpr Duration kLongestRepeat = Seconds(120);
 // What a host is to have, and has.
 struct HostPrograms {
   std::set<std::string> needed;  // paths
+  std::string library;           // that makes a program a worker; empty: none is needed
   int workers = 0;
   int cores = 0;
 };
@@ -43,9 +44,15 @@ struct HostPrograms {
 std::string ScriptFor(const HostPrograms& host) {
   std::string script = kAllowanceFunctions;
   for (const std::string& path : host.needed) {
-    script += "[ -x " + ShellQuoted(path) + " ] || echo missing " + ShellQuoted(path) + "\n";
+    script +=
+        "[ -x " + ShellQuoted(path) + " ] || echo missing program " + ShellQuoted(path) + "\n";
   }
-  return script + "echo cores $(nproc)\n";
+  // Without it one that knows nothing of jobs would train alone.
+  if (!host.library.empty()) {
+    script += "[ -r " + ShellQuoted(host.library) + " ] || echo missing library " +
+              ShellQuoted(host.library + ", which makes a program a worker,") + "\n";
+  }
+  return script + "echo cores $(usable_cores)\n";
 }
 
 std::string WhyUnreachable(const std::string& name, const HostAnswer& answer) {
@@ -64,7 +71,7 @@ std::vector<std::string> Problems(const std::string& name, const HostAnswer& ans
     words >> key;
     if (key == "cores") words >> host.cores;
     if (key != "missing") continue;
-    problems.push_back("there is no program " + line.substr(key.size() + 1) + " on " + name +
+    problems.push_back("there is no " + line.substr(key.size() + 1) + " on " + name +
                        "; copy the programs there, or say where they are by --remote_programs");
   }
   return problems;
@@ -230,7 +237,11 @@ JobHosts HostsFromFlags(JobConfig& config, const std::string& worker, Interrupti
   for (const Host& host : job_hosts.ranks.workers) {
     HostPrograms& there = hosts[host.name];
     ++there.workers;
-    if (!worker.empty()) there.needed.insert(job_hosts.shell.programs + "/" + worker);
+    if (worker.empty()) {
+      there.library = PreloadedLibraryThere(job_hosts.shell);
+    } else {
+      there.needed.insert(job_hosts.shell.programs + "/" + worker);
+    }
   }
   for (const Host& host : job_hosts.ranks.servers) {
     hosts[host.name].needed.insert(job_hosts.shell.programs + "/poseidon_server");

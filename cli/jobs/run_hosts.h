@@ -38,9 +38,9 @@ std::string HowToReach(const std::string& host, const std::string& failure);
 
 // Reads --hosts, --remote_shell, --remote_programs and gives each rank of the job a host. Sets what
 // depends on the hosts: the scheduler's address, which is this machine's, and the threads of a
-// worker. `programs`: of this project's that workers are ("poseidon_worker"); empty: they are the
-// user's. Throws ConfigError for files and flags that can't be, and Error that names each host
-// which does not answer or lacks a program.
+// worker. `worker`: this project's program that workers are ("poseidon_worker"); empty: they are
+// the user's, and the hosts are to have the library that makes them workers. Throws ConfigError for
+// files and flags that can't be, and Error that names each host which does not answer or lacks any.
 JobHosts HostsFromFlags(JobConfig& config, const std::string& worker, Interruption& interruption);
 
 // Before a job that has failed is run again: waits until all of its hosts answer, for one may have

@@ -108,6 +108,19 @@ std::string OwnAddressesText(const HostFacts& facts) {
   return text;
 }
 
+bool HasProgram(const HostFacts& facts, const std::string& program) {
+  const auto found = facts.programs.find(program);
+  return found != facts.programs.end() && !found->second.empty();
+}
+
+bool NeedsProgram(const CheckedHost& host, const HostFacts& here, const std::string& program) {
+  if (program == "poseidon_worker") return host.workers > 0;
+  if (program == "poseidon_server") return host.servers > 0;
+  // Where this machine lacks it no job needs it, and where the programs are missing that is told.
+  return program == kPreloadedLibrary && host.workers > 0 && HasProgram(here, program) &&
+         HasProgram(host.facts, "poseidon_worker");
+}
+
 }  // namespace
 
 Findings CheckVersions(const HostFacts& here, const CheckedHosts& hosts) {
@@ -115,12 +128,13 @@ Findings CheckVersions(const HostFacts& here, const CheckedHosts& hosts) {
   for (const CheckedHost& host : hosts) {
     const std::string copy = "copy this machine's programs to " + host.name + ", as by rsync -a";
     for (const auto& [program, sum] : host.facts.programs) {
-      const bool needed = program == "poseidon_worker"   ? host.workers > 0
-                          : program == "poseidon_server" ? host.servers > 0
-                                                         : false;
-      if (!needed) continue;
+      if (!NeedsProgram(host, here, program)) continue;
       const auto own = here.programs.find(program);
-      if (sum.empty()) {
+      if (sum.empty() && program == kPreloadedLibrary) {
+        report.Warn("there is no " + program + " on " + host.name +
+                        ", which makes a program of yours a worker (poseidon run -- PROGRAM)",
+                    copy);
+      } else if (sum.empty()) {
         report.Fail("there is no " + program + " on " + host.name,
                     copy + ", or give --remote_programs");
       } else if (const auto broken = host.facts.broken.find(program);

@@ -176,6 +176,11 @@ std::string FactsScript(const HostQuestions& questions) {
       "say program poseidon_worker \"$(sum_of_all \"$programs/poseidon_worker\" "
       "\"$programs/poseidon_torch_worker\" "
       "\"$programs/../lib/poseidon/poseidon_torch_worker\")\"\n";
+  // What makes a program a worker, likewise.
+  const std::string library(kPreloadedLibrary);
+  script += "library=\"$programs/" + library + "\"\n";
+  script += "[ -r \"$library\" ] || library=\"$programs/../lib/poseidon/" + library + "\"\n";
+  script += "say program " + library + " \"$(sum \"$library\")\"\n";
   for (const std::string& file : questions.files) {
     script += "say file " + ShellQuoted(file) + " \"$(sum " + ShellQuoted(file) + ")\"\n";
   }

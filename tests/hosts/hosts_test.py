@@ -61,6 +61,10 @@ class RunOnHostsTest(TrainingTest):
         """The names of what is in the output directory."""
         return set(os.listdir(self.path("out")))
 
+    def skip_without_preloaded_library(self):
+        if not os.path.exists(os.path.join(cluster.programs(), "libposeidon_caffe_preload.so")):
+            self.skipTest("the library that makes a program a worker is not built")
+
     def test_trains(self):
         summary = self.train()
         self.assertEqual(summary["exit_code"], 0)
@@ -108,6 +112,28 @@ class RunOnHostsTest(TrainingTest):
         self.assertEqual(run.wait(), 1)
         self.assertRegex(run.output(), "dead1 can't be reached: ssh: .* Connection refused; make `")
         self.assertIn("no program /there/is/none/poseidon_worker on b; copy", run.output())
+
+    def test_a_program_does_not_start_where_nothing_makes_it_a_worker(self):
+        """It would train alone there."""
+        self.skip_without_preloaded_library()
+        os.mkdir(self.path("there"))
+        shutil.copy(os.path.join(cluster.programs(), "poseidon_server"), self.path("there"))
+        script = self.write("program", f"#!/bin/sh\ntouch {self.path('trained_alone')}\n")
+        os.chmod(script, 0o755)
+        run = self.start_on_hosts(
+            "cluster { workers: 2 servers: 1 }",
+            f"--remote_programs={self.path('there')}",
+            "--",
+            script,
+        )
+        self.assertEqual(run.wait(), 1, run.output())
+        for host in "ab":
+            self.assertRegex(
+                run.output(),
+                "there is no library .*/there/.*libposeidon_caffe_preload.so, which makes a program "
+                f"a worker, on {host}; copy the programs there, or say where they are by --remote",
+            )
+        self.assertFalse(os.path.exists(self.path("trained_alone")))
 
     def test_hosts_that_ssh_does_not_let_in(self):
         """What ssh would ask for, and can't, as nobody is there to answer."""
@@ -215,8 +241,7 @@ class RunOnHostsTest(TrainingTest):
 
     @cluster.slow
     def test_a_program_of_the_users(self):
-        if not os.path.exists(os.path.join(cluster.programs(), "libposeidon_caffe_preload.so")):
-            self.skipTest("the library that makes a program a worker is not built")
+        self.skip_without_preloaded_library()
         script = self.write(
             "program",
             "#!/bin/sh\n"

@@ -116,6 +116,18 @@ TEST_F(HostChecksTest, Versions) {
               HasSubstr("copy"));
 }
 
+// Jobs of this project's own workers do without it.
+TEST_F(HostChecksTest, TheLibraryThatMakesAProgramAWorker) {
+  const std::string library = "libposeidon_caffe_preload.so";
+  facts().programs[library] = "";
+  ExpectOne(CheckVersions(here_, hosts_), FindingLevel::kGood, HasSubstr("same programs"), "");
+  here_.programs[library] = "l";
+  ExpectWarning(CheckVersions(here_, hosts_), HasSubstr("there is no " + library + " on node1"),
+                HasSubstr("rsync"));
+  facts().programs[library] = "l";
+  ExpectOne(CheckVersions(here_, hosts_), FindingLevel::kGood, HasSubstr("same programs"), "");
+}
+
 TEST_F(HostChecksTest, Files) {
   facts().files["solver"] = "2";
   ExpectError(CheckFiles(here_, hosts_), "solver on node1 is not this machine's",
