@@ -1,7 +1,6 @@
 #include "launch/host_query.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <memory>
@@ -11,14 +10,13 @@
 
 #include "core/child_process.h"
 #include "core/files/log_lines.h"
+#include "core/process/program_directory.h"
 #include "core/steady_now.h"
 #include "core/text/utf8.h"
 #include "launch/scratch_directory.h"
 
 namespace poseidon {
 namespace {
-
-namespace fs = std::filesystem;
 
 // A short one, as clocks are compared by it.
 constexpr Duration kPollInterval = std::chrono::milliseconds(5);
@@ -98,7 +96,7 @@ class Asked {
 };
 
 std::string InWorkingDirectory(const std::string& script) {
-  return "cd " + ShellQuoted(fs::current_path().string()) + " 2>/dev/null\n" + script;
+  return "cd " + ShellQuoted(NamedWorkingDirectory()) + " 2>/dev/null\n" + script;
 }
 
 // The script, for /bin/sh, whose output can be told from what others write.

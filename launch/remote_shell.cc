@@ -1,5 +1,6 @@
 #include "launch/remote_shell.h"
 
+#include <errno.h>
 #include <signal.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include <thread>
 
 #include "core/files/log_lines.h"
+#include "core/process/program_directory.h"
 #include "core/steady_now.h"
 #include "core/text/utf8.h"
 
@@ -37,7 +39,7 @@ std::string ScriptFor(const RemoteShell& shell, const RemoteCommand& command) {
   const std::string out = "\"$here\"";
   const std::string job = out + "/job.prototxt";
   const std::string program = ShellQuoted(command.command.front());
-  const std::string directory = ShellQuoted(std::filesystem::current_path().string());
+  const std::string directory = ShellQuoted(NamedWorkingDirectory());
   std::string run = program;
   if (command.is_daemon) run += " --config=" + job + " --out=" + out;
   for (size_t i = 1; i < command.command.size(); ++i) run += " " + ShellQuoted(command.command[i]);
@@ -139,6 +141,20 @@ std::string LoginShellCommand(std::string_view script) {
     }
   }
   return command + "\")\"'";
+}
+
+std::string NamedProgramDirectory() {
+  std::string directory = ProgramDirectory();
+  try {
+    const std::filesystem::path called = FindProgram(program_invocation_name);
+    const std::filesystem::path named =
+        (NamedWorkingDirectory() / called).lexically_normal().parent_path();
+    std::error_code different;
+    if (std::filesystem::equivalent(named, directory, different)) directory = named.string();
+  } catch (const Error&) {
+    // It was called by a name that its path does not have.
+  }
+  return directory;
 }
 
 ChildProcess StartRemotely(const RemoteShell& shell, const RemoteCommand& command) {

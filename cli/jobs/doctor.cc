@@ -110,7 +110,7 @@ class Doctor {
   HostQuestions QuestionsFor(size_t index, const std::string& programs) const {
     HostQuestions questions;
     questions.programs = programs;
-    questions.working_directory = std::filesystem::current_path().string();
+    questions.working_directory = NamedWorkingDirectory();
     questions.files = requirements_.files;
     questions.data = requirements_.data;
     if (index == 0) {

@@ -277,7 +277,8 @@ class Execution {
     RemoteOptions remote;
     remote.hosts = MachinesFromFlags();
     remote.shell = FLAGS_remote_shell;
-    remote.programs = FlagGiven("remote_programs") ? FLAGS_remote_programs : ProgramDirectory();
+    remote.programs =
+        FlagGiven("remote_programs") ? FLAGS_remote_programs : NamedProgramDirectory();
     return remote;
   }
 

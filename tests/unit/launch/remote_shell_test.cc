@@ -1,17 +1,23 @@
 // Programs behind a remote shell; here one that runs them on this machine.
 #include "launch/remote_shell.h"
 
+#include <errno.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <cstdlib>
+#include <filesystem>
 #include <sstream>
 
 #include "core/files/regular_file.h"
+#include "core/process/program_directory.h"
 #include "launch/process_cluster.h"
 #include "tests/unit/temporary_directory.h"
 
 namespace poseidon {
 namespace {
+
+namespace fs = std::filesystem;
 
 class RemoteShellTest : public testing::Test {
  protected:
@@ -43,6 +49,44 @@ TEST_F(RemoteShellTest, AProgramThatFailsHasNotLostItsConnection) {
   const ExitStatus end = EndOf("exit 255");
   EXPECT_EQ(end.signal, 0) << end.ToString();
   EXPECT_EQ(end.code, static_cast<int>(ExitCode::kFailure)) << end.ToString();
+}
+
+// Where a directory is mounted on other machines, here a symbolic link may lead to it.
+class NamedPathsTest : public RemoteShellTest {
+ protected:
+  NamedPathsTest() {
+    fs::create_directory(directory_.Path("real"));
+    fs::create_directory_symlink(directory_.Path("real"), directory_.Path("link"));
+    fs::current_path(directory_.Path("link"));
+    setenv("PWD", directory_.Path("link").c_str(), 1);
+  }
+  ~NamedPathsTest() override {
+    fs::current_path(before_);
+    setenv("PWD", before_.c_str(), 1);
+    program_invocation_name = called_;
+  }
+
+ private:
+  std::string before_ = fs::current_path().string();
+  char* called_ = program_invocation_name;
+};
+
+TEST_F(NamedPathsTest, AProgramStartsWhereThisOneWasStartedByTheSamePath) {
+  EXPECT_EQ(NamedWorkingDirectory(), directory_.Path("link"));
+  EXPECT_EQ(EndOf("test \"$(pwd -L)\" = " + directory_.Path("link")).code, 0);
+  setenv("PWD", "/", 1);  // of whoever has changed the directory without a word
+  EXPECT_EQ(NamedWorkingDirectory(), directory_.Path("real"));
+}
+
+TEST_F(NamedPathsTest, ProgramsAreInTheDirectoryByWhosePathThisOneWasCalled) {
+  fs::create_directory_symlink(ProgramDirectory(), directory_.Path("link/bin"));
+  std::string called = "bin/poseidon";
+  program_invocation_name = called.data();
+  EXPECT_EQ(NamedProgramDirectory(), directory_.Path("link/bin"));
+  // Nothing else is beside a link to the program itself.
+  called = "./poseidon";
+  program_invocation_name = called.data();
+  EXPECT_EQ(NamedProgramDirectory(), ProgramDirectory());
 }
 
 // Such as sshd with its MaxStartups.
