@@ -7,7 +7,7 @@ Rules: a room includes only rooms on lower floors (cmake/floors.txt), by path fr
 includes its own header first, which proves that it compiles alone; a header begins with #pragma once;
 no circles between files, folders or rooms; no source or header over 500 lines; no folder of a room
 with over 30 sources and headers; no note of work left undone; spelling is American; the headers of include/ include each
-other and the standard library only.
+other and the standard library only; what git ignores no image gets.
 """
 
 import pathlib
@@ -207,6 +207,21 @@ def check_lengths(root):
             yield f"{file}:{count}: {count} lines, over {MAX_LINES}; split it by subject"
 
 
+def check_images(root):
+    """Keys, and what was built for this machine, stay out of images: .dockerignore, whose paths begin at the root."""
+    if not (root / ".gitignore").is_file():
+        return
+    ignored = lines_of(root, ".gitignore")
+    paths = [
+        line.strip("/") if line.startswith("/") else f"**/{line.strip('/')}" for line in ignored
+    ]
+    file = root / ".dockerignore"
+    kept_out = lines_of(root, ".dockerignore") if file.is_file() else []
+    for path in [".git", *filter(None, paths)]:
+        if path not in kept_out:
+            yield f".dockerignore: lacks {path}, which an image would get (.gitignore)"
+
+
 def check_undone(root):
     for file in files(root, TEXT_FOLDERS, TEXTS):
         for number, line in enumerate(lines_of(root, file), 1):
@@ -230,6 +245,7 @@ CHECKS = [
     check_circles,
     check_lengths,
     check_folders,
+    check_images,
     check_undone,
     check_spelling,
     check_front_door,
@@ -399,6 +415,15 @@ class HouseTest(unittest.TestCase):
         tree = {f"core/a{number}.h": "" for number in range(MAX_FILES)}
         self.assertEqual(self.check({**tree, "core/codec/b.h": ""}), [])
         self.assert_one({**tree, "core/b.cc": ""}, f"core: {MAX_FILES + 1} sources and headers")
+
+    def test_what_git_ignores_no_image_gets(self):
+        tree = {".gitignore": "/keys/\n*.pyc\n", ".dockerignore": ".git\nkeys\n**/*.pyc\n"}
+        self.assertEqual(self.check(tree), [])
+        for line in (".git", "keys", "**/*.pyc"):
+            lacking = tree[".dockerignore"].replace(f"{line}\n", "")
+            self.assert_one({**tree, ".dockerignore": lacking}, f".dockerignore: lacks {line},")
+        del tree[".dockerignore"]
+        self.assertEqual(len(self.check(tree)), 3)
 
     def test_undone(self):
         for word in ["TO" "DO", "FIX" "ME", "XX" "X"]:
