@@ -423,6 +423,11 @@ ExitCode Run() {
   const std::unique_ptr<Journal> journal = OpenJournal(config);
   const std::unique_ptr<JobMonitor> monitor = OpenMonitor(config.job);
 
+  AwaitSchedulerName(config.job.cluster(), [&] {
+    const auto request = interruption.TakeRequest();
+    const bool stops = request && request->effect == SignalEffect::kStop;
+    if (stops || interruption.Pending()) throw Interrupted();
+  });
   ZmqOptions options = NodeZmqOptions(config.job, config.job.cluster().scheduler_host());
   options.data_lanes = 0;
   ClaimSchedulersFiles(config.job);

@@ -293,7 +293,7 @@ class ClusterTest(unittest.TestCase):
         with open(self.path(name), encoding="utf-8") as file:
             return json.load(file)
 
-    def start_by_hand(self, config, order, *, ranks=True):
+    def start_by_hand(self, config, order, *, ranks=True, prefix=()):
         """Starts the daemons that `order` names ("scheduler", "server-0", "worker-1", ...) of one
         config; returns them by name."""
         path = self.write("config.prototxt", config)
@@ -303,7 +303,7 @@ class ClusterTest(unittest.TestCase):
             arguments = [f"--config={path}", f"--out={self.path('out')}"]
             if rank and ranks:
                 arguments.append(f"--rank={rank}")
-            daemons[name] = self.start(f"poseidon_{role}", *arguments, name=name)
+            daemons[name] = self.start(f"poseidon_{role}", *arguments, name=name, prefix=prefix)
         return daemons
 
     def assert_all_succeed(self, daemons, seconds=PATIENCE):

@@ -38,6 +38,24 @@ class ByHandTest(cluster.ClusterTest):
     def test_scheduler_last(self):
         self.train(NODES[::-1], ranks=True)
 
+    @unittest.skipUnless(os.geteuid() == 0, "an /etc/hosts of its own needs root")
+    def test_the_schedulers_name_is_known_later(self):
+        """DNS may not answer in a machine's or a container's first seconds."""
+        files = {"hosts": "127.0.0.1 localhost\n", "nsswitch.conf": "hosts: files\n"}
+        mount = " && ".join(
+            f"mount --bind {self.write(name, text)} /etc/{name}" for name, text in files.items()
+        )
+        prefix = ("unshare", "--mount", "sh", "-c", f'{mount} && exec "$@"', "sh")
+        config = self.config.replace("scheduler_port", 'scheduler_host: "late.test" scheduler_port')
+        config += 'security { mode: NONE allow: "127.0.0.0/8" }'
+        daemons = self.start_by_hand(config, NODES[:1], prefix=prefix)
+        daemons["scheduler"].await_output(
+            'can\'t resolve cluster.scheduler_host "late.test".* trying'
+        )
+        self.write("hosts", "127.0.0.1 localhost late.test\n")
+        daemons.update(self.start_by_hand(config, NODES[1:], prefix=prefix))
+        self.assert_all_succeed(daemons)
+
     def test_without_ranks(self):
         self.train(("worker-0", "server-0", "scheduler", "worker-1", "server-1"), ranks=False)
 
