@@ -121,10 +121,16 @@ pid_t WriterOf(const std::string& name) {
   return plausible ? std::atoi(number.c_str()) : 0;
 }
 
-bool IsAbandoned(const fs::directory_entry& file) {
+// This process writes nothing now; but in a container each that is started has its number.
+bool IsAnothersHere(pid_t writer) {
+  return writer != getpid() && (kill(writer, 0) == 0 || errno != ESRCH);
+}
+
+bool IsAbandoned(const fs::directory_entry& file, bool alone) {
   constexpr std::chrono::minutes kLongAgo(10);
   const pid_t writer = WriterOf(file.path().filename());
-  if (writer <= 0 || kill(writer, 0) == 0 || errno != ESRCH) return false;
+  if (writer <= 0 || alone) return writer > 0;
+  if (IsAnothersHere(writer)) return false;
   std::error_code error;
   const fs::file_time_type written = file.last_write_time(error);
   return !error && written + kLongAgo < fs::file_time_type::clock::now();
@@ -132,14 +138,15 @@ bool IsAbandoned(const fs::directory_entry& file) {
 
 }  // namespace
 
-int RemoveAbandonedFiles(const std::string& prefix) {
+int RemoveAbandonedFiles(const std::string& prefix, bool alone) {
   const fs::path path = fs::absolute(prefix);
   const std::string begin = path.filename();
   int removed = 0;
   std::error_code error;
   for (fs::directory_iterator file(path.parent_path(), error), end; !error && file != end;
        file.increment(error)) {
-    if (!file->path().filename().string().starts_with(begin) || !IsAbandoned(*file)) continue;
+    if (!file->path().filename().string().starts_with(begin) || !IsAbandoned(*file, alone))
+      continue;
     std::error_code ignored;
     if (fs::remove(file->path(), ignored)) ++removed;
   }

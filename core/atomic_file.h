@@ -21,9 +21,10 @@ void WriteFileQuickly(const std::string& path, std::string_view content);
 bool WriteNewPrivateFile(const std::string& path, std::string_view content);
 
 // Removes what the functions above had begun to write, to paths that begin with `prefix`, when
-// their processes were killed. A file is taken for such if this machine has no process of its
-// number and nobody has written to it for ten minutes, since the process may be another machine's.
-// Returns how many; where nothing can be removed, 0.
-int RemoveAbandonedFiles(const std::string& prefix);
+// their processes were killed. `alone`: nobody writes there now, so that is all there is of it.
+// Otherwise a file is taken for such if this machine has no other process of its number and nobody
+// has written to it for ten minutes, since the process may be another machine's. Returns how many;
+// where nothing can be removed, 0.
+int RemoveAbandonedFiles(const std::string& prefix, bool alone);
 
 }  // namespace poseidon

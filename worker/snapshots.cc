@@ -64,7 +64,8 @@ void Snapshots::CheckWritable(const NetDescription& net, const ModelSpec& model)
                                        "; make its folder writable, or give another prefix");
   }
   KeepOtherJobsOut();
-  if (const int abandoned = RemoveAbandonedFiles(options_.prefix + "_iter_"); abandoned > 0) {
+  if (const int abandoned = RemoveAbandonedFiles(options_.prefix + "_iter_", lock_->is_own());
+      abandoned > 0) {
     LOG(INFO) << "removed " << abandoned << " files of " << options_.prefix
               << " that killed workers had not finished";
   }

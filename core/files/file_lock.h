@@ -20,6 +20,8 @@ class FileLock {
   FileLock(const FileLock&) = delete;
   FileLock& operator=(const FileLock&) = delete;
 
+  // Whether this has it. False where the file system has no locks.
+  bool is_own() const { return descriptor_ >= 0; }
   // Who else has it: the other's `owner`, process and machine. Empty if this has it, and where the
   // file system has no locks, which the log says.
   const std::string& holder() const { return holder_; }

@@ -105,33 +105,71 @@ TEST(SnapshotsTest, TheLockOfAnotherMachineIsWaitedFor) {
 }
 
 // Whoever is killed in the middle of a snapshot leaves a file as large as the model.
-TEST(SnapshotsTest, WhatKilledWorkersHadBegunIsRemoved) {
-  const TemporaryDirectory directory;
-  const pid_t gone = fork();
-  if (gone == 0) _exit(0);
-  ASSERT_EQ(waitpid(gone, nullptr, 0), gone);
-  const auto write = [&](const std::string& name, std::chrono::minutes age) {
-    const std::string path = directory.Write(name, "part");
-    std::filesystem::last_write_time(path, std::filesystem::file_time_type::clock::now() - age);
-  };
-  const std::string dead = ".tmp" + std::to_string(gone);
-  const std::string alive = ".tmp" + std::to_string(getpid());
-  constexpr std::chrono::minutes kLong(11);
-  write("x_iter_5.caffemodel" + dead, kLong);
-  const std::vector<std::pair<std::string, std::chrono::minutes>> others = {
-      {"x_iter_5.caffemodel", kLong},       {"x_iter_10.caffemodel" + alive, kLong},
-      {"x_iter_10.solverstate" + dead, {}}, {"x2_iter_5.caffemodel" + dead, kLong},
-      {"x_iter_5.caffemodel.tmp", kLong},   {"x_iter_5.caffemodel.tmp12x", kLong},
-      {"x_iter_5.caffemodel.tmp-1", kLong}, {"x_iter_5.tmp99999999999999999999", kLong}};
-  for (const auto& [name, age] : others) write(name, age);
-  EXPECT_EQ(ErrorOf({.prefix = directory.Path("x"), .interval = 7}), "");
-  std::set<std::string> left;
-  for (const auto& file : std::filesystem::directory_iterator(directory.Path(""))) {
-    left.insert(file.path().filename());
+class UnfinishedSnapshotsTest : public testing::Test {
+ protected:
+  UnfinishedSnapshotsTest() {
+    const pid_t gone = fork();
+    if (gone == 0) _exit(0);
+    waitpid(gone, nullptr, 0);
+    dead_ = ".tmp" + std::to_string(gone);
   }
-  std::set<std::string> kept;
-  for (const auto& [name, age] : others) kept.insert(name);
-  EXPECT_EQ(left, kept);
+
+  void Write(const std::string& name, std::chrono::minutes age) {
+    const std::string path = directory_.Write(name, "part");
+    std::filesystem::last_write_time(path, std::filesystem::file_time_type::clock::now() - age);
+  }
+  // Those of no process, and of others' snapshots.
+  std::set<std::string> WriteOthers() {
+    std::set<std::string> others = {"x_iter_5.caffemodel", "x2_iter_5.caffemodel" + dead_};
+    for (const char* const end : {"", "12x", "-1", "99999999999999999999"}) {
+      others.insert(std::string("x_iter_5.caffemodel.tmp") + end);
+    }
+    for (const std::string& name : others) Write(name, kLong);
+    return others;
+  }
+  // Without the lock.
+  std::set<std::string> Left() const {
+    std::set<std::string> left;
+    for (const auto& file : std::filesystem::directory_iterator(directory_.Path(""))) {
+      left.insert(file.path().filename());
+    }
+    left.erase("x.lock");
+    return left;
+  }
+
+  static constexpr std::chrono::minutes kLong{11};
+  const TemporaryDirectory directory_;
+  const std::string own_ = ".tmp" + std::to_string(getpid());
+  const std::string alive_ = ".tmp1";
+  std::string dead_;
+};
+
+// In containers even the number of who has written it is that of who comes next.
+TEST_F(UnfinishedSnapshotsTest, WhoHasThePrefixRemovesAllThatKilledWorkersHadBegun) {
+  const std::set<std::string> others = WriteOthers();
+  for (const std::string& writer : {dead_, own_, alive_}) {
+    Write("x_iter_7.caffemodel" + writer, {});
+    Write("x_iter_7.solverstate" + writer, kLong);
+  }
+  EXPECT_EQ(ErrorOf({.prefix = directory_.Path("x"), .interval = 7}), "");
+  EXPECT_EQ(Left(), others);
+}
+
+// A worker of the job that was stopped may go on and finish its own.
+TEST_F(UnfinishedSnapshotsTest, BesideAnotherWorkerOnlyThoseAreRemovedThatNobodyCanFinish) {
+  const SnapshotOptions options{.prefix = directory_.Path("x"), .interval = 7};
+  Snapshots stopped(options);
+  CheckWritable(stopped);
+  std::set<std::string> kept = WriteOthers();
+  for (const std::string& writer : {dead_, own_}) {
+    Write("x_iter_5.caffemodel" + writer, kLong);
+    kept.insert("x_iter_10.caffemodel" + writer);
+    Write("x_iter_10.caffemodel" + writer, {});
+  }
+  kept.insert("x_iter_5.caffemodel" + alive_);
+  Write("x_iter_5.caffemodel" + alive_, kLong);
+  EXPECT_EQ(ErrorOf(options), "");
+  EXPECT_EQ(Left(), kept);
 }
 
 // Nobody, not even root, makes a file below a file.
