@@ -13,9 +13,9 @@ namespace poseidon {
 // Runs `body` and returns main's result. Ends with kFailure at once if the system lets this process
 // have too little (core/process/resource_limits.h). Logs go to standard error. An Error ends in one
 // line, "NAME: message", and its exit code; anything else that is thrown likewise with kFailure,
-// and so does standard output that can't be written though `body` succeeds. A reader that closes
-// the pipe of the standard output is no error: the rest is not shown
-// (core/process/standard_output.h).
+// and so does standard output that can't be written though `body` succeeds, unless it has that in
+// the hands of a BoundedOutput. A reader that closes the pipe of the standard output is no error:
+// the rest is not shown (core/process/standard_output.h).
 int RunProgram(const std::string& name, const char* argv0, const std::function<ExitCode()>& body);
 
 // Ends the process with the error's line and code, as RunProgram does, but at once: no destructor

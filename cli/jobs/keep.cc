@@ -1,9 +1,12 @@
 #include "cli/jobs/keep.h"
 
+#include <unistd.h>
+
 #include <filesystem>
 #include <iostream>
 
 #include "core/child_process.h"
+#include "core/process/bounded_output.h"
 #include "core/process/program_directory.h"
 #include "launch/daemon_keeper.h"
 
@@ -49,6 +52,7 @@ ExitCode KeepVerb() {
 
 ExitCode KeepProgramVerb(const std::vector<std::string>& daemon) {
   CheckDaemon(daemon);
+  const BoundedOutput output(std::cout, STDOUT_FILENO);
   Interruption interruption(KeptSignalEffects());
   KeepOptions options;
   options.command = daemon;

@@ -1,6 +1,7 @@
 #include "core/process/bounded_output.h"
 
 #include <fcntl.h>
+#include <glog/logging.h>
 #include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -10,6 +11,7 @@
 #include <chrono>
 #include <climits>
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -46,7 +48,9 @@ bool AwaitRoom(int descriptor, Clock::time_point deadline) {
 class BoundedOutput::Buffer : public std::streambuf {
  public:
   explicit Buffer(int descriptor)
-      : opened_(OpenNonBlocking(descriptor)), descriptor_(opened_ >= 0 ? opened_ : descriptor) {}
+      : has_reader_(HasReader(descriptor)),
+        opened_(has_reader_ ? OpenNonBlocking(descriptor) : -1),
+        descriptor_(opened_ >= 0 ? opened_ : descriptor) {}
   ~Buffer() override {
     Flush();
     if (opened_ >= 0) close(opened_);
@@ -78,47 +82,60 @@ class BoundedOutput::Buffer : public std::streambuf {
     const Clock::time_point deadline =
         Clock::now() + (dropped_ > 0 ? std::chrono::seconds(0) : kPatience);
     if (dropped_ > 0 &&
-        !Write("\n(" + std::to_string(dropped_) + " bytes were not shown, as nobody took them)\n",
-               deadline)) {
-      dropped_ += static_cast<int64_t>(text.size());
+        Write("\n(" + std::to_string(dropped_) + " bytes " + why_ + ")\n", deadline) > 0) {
+      dropped_ += text.size();
       return;
     }
-    dropped_ = Write(text, deadline) ? 0 : static_cast<int64_t>(text.size());
+    const bool is_first = dropped_ == 0;
+    dropped_ = Write(text, deadline);
+    if (dropped_ > 0 && is_first) Warn();
   }
 
-  // False if nobody has taken all of it by then.
-  bool Write(std::string_view text, Clock::time_point deadline) {
+  // Returns how many bytes at the end have not been taken by then.
+  size_t Write(std::string_view text, Clock::time_point deadline) {
     while (!text.empty()) {
       // A write that may block is only made where there is room, which is for so many bytes then.
-      if (opened_ < 0 && !AwaitRoom(descriptor_, deadline)) return false;
+      if (opened_ < 0 && !AwaitRoom(descriptor_, deadline)) return NotTaken(text);
       const size_t some = std::min<size_t>(text.size(), PIPE_BUF);
       const ssize_t written = write(descriptor_, text.data(), some);
       if (written >= 0) {
         text.remove_prefix(static_cast<size_t>(written));
       } else if (errno == EAGAIN) {
-        if (!AwaitRoom(descriptor_, deadline) || Clock::now() > deadline) return false;
+        if (!AwaitRoom(descriptor_, deadline) || Clock::now() > deadline) return NotTaken(text);
       } else if (errno != EINTR) {
-        return true;  // the reader is gone
+        if (has_reader_) return 0;  // it is gone
+        why_ = std::string("were not written: ") + std::strerror(errno);
+        return text.size();
       }
     }
-    return true;
+    return 0;
   }
 
+  size_t NotTaken(std::string_view rest) {
+    why_ = "were not shown, as nobody took them";
+    return rest.size();
+  }
+
+  // Whoever looks for progress in a file is to know why it has none.
+  void Warn() const {
+    LOG_IF(WARNING, descriptor_ == STDOUT_FILENO)
+        << "can't write to standard output: " << dropped_ << " bytes " << why_
+        << "; this goes on, and writes again once there is room";
+  }
+
+  const bool has_reader_;
   const int opened_;
   const int descriptor_;
-  std::string text_;     // since the last sync
-  int64_t dropped_ = 0;  // bytes that nobody took, at the least
+  std::string text_;    // since the last sync
+  size_t dropped_ = 0;  // bytes that were not taken, since the last that were
+  std::string why_;     // "were not written: No space left on device"
 };
 
-BoundedOutput::BoundedOutput(std::ostream& stream, int descriptor) : stream_(stream) {
-  if (!HasReader(descriptor)) return;
-  stream.flush();
-  buffer_ = std::make_unique<Buffer>(descriptor);
-  before_ = stream.rdbuf(buffer_.get());
-}
+BoundedOutput::BoundedOutput(std::ostream& stream, int descriptor)
+    : stream_(stream.flush()),
+      buffer_(std::make_unique<Buffer>(descriptor)),
+      before_(stream.rdbuf(buffer_.get())) {}
 
-BoundedOutput::~BoundedOutput() {
-  if (buffer_ != nullptr) stream_.rdbuf(before_);
-}
+BoundedOutput::~BoundedOutput() { stream_.rdbuf(before_); }
 
 }  // namespace poseidon

@@ -9,9 +9,11 @@
 namespace poseidon {
 
 // While it lives, std::cout writes to standard output through it, in turn with what C's functions
-// write there. Once a write has failed nothing more is written, and std::cout never tells its users
-// of it: a training goes on though its progress can't be shown. Writing to a pipe that nobody reads
-// any more (`| head -1`) is no failure, as the reader has what it wanted; SIGPIPE must be ignored.
+// write there. Once a write has failed nothing more is written, since what has a hole is of no use,
+// and std::cout never tells its users of it. Where what is shown is not what the program is for, as
+// the progress of a training, it is a BoundedOutput's (core/process/bounded_output.h). Writing to a
+// pipe that nobody reads any more (`| head -1`) is no failure, as the reader has what it wanted;
+// SIGPIPE must be ignored.
 // At most one lives at a time. Not thread-safe, as std::cout's buffers are not.
 //
 //   StandardOutput output;

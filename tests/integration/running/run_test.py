@@ -162,7 +162,7 @@ class OutputTest(cluster.ClusterTest):
         return ("run", f"--config={self.write('job.prototxt', config)}", "--out=out")
 
     def test_output_that_cannot_be_written(self):
-        for arguments in (self.PLAN, ("--help",), ("plan", "--help"), self.run_arguments()):
+        for arguments in (self.PLAN, ("--help",), ("plan", "--help")):
             with self.subTest(arguments[0]):
                 ended = self.poseidon(arguments, ">/dev/full")
                 self.assertEqual(ended.returncode, 1, ended.stderr)
@@ -172,6 +172,16 @@ class OutputTest(cluster.ClusterTest):
         closed = self.poseidon(self.PLAN, ">&-")
         self.assertEqual(closed.returncode, 1)
         self.assertIn("can't write to standard output: Bad file descriptor\n", closed.stderr)
+        self.assert_nothing_left()
+
+    def test_a_training_whose_progress_cannot_be_written_ends_well(self):
+        ended = self.poseidon(self.run_arguments(), ">/dev/full")
+        self.assertEqual(ended.returncode, cluster.SUCCESS, ended.stderr)
+        self.assertRegex(
+            ended.stderr,
+            r"can't write to standard output: \d+ bytes were not written: No space left on device",
+        )
+        self.assertEqual(self.read_json("out/summary.json")["exit_code"], 0)
         self.assert_nothing_left()
 
     def test_limits_that_are_too_small_are_named(self):

@@ -4,14 +4,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <array>
-#include <fstream>
 #include <ostream>
 #include <sstream>
 #include <string>
 
+#include "core/files/regular_file.h"
 #include "core/steady_now.h"
 #include "tests/unit/temporary_directory.h"
 
@@ -88,16 +89,40 @@ TEST_F(BoundedOutputTest, AReaderThatIsGoneIsNoFailure) {
   signal(SIGPIPE, before);
 }
 
-// What could not be written to a full disk is told at the program's end, by others.
-TEST_F(BoundedOutputTest, AFileIsWrittenAsBefore) {
+TEST_F(BoundedOutputTest, AFileHasAllOfIt) {
   const TemporaryDirectory directory;
   const int file = open(directory.Path("file").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+  ASSERT_EQ(write(file, "before\n", 7), 7);
   {
     const BoundedOutput output(stream_, file);
-    stream_ << "text" << std::endl;
+    stream_ << "text" << std::endl << std::string(10'000, 'x');
   }
   close(file);
-  EXPECT_EQ(stream_.str(), "text\n");
+  EXPECT_EQ(ReadRegularFile(directory.Path("file"), ExitCode::kFailure),
+            "before\ntext\n" + std::string(10'000, 'x'));
+}
+
+// As on a disk of which somebody makes room again.
+TEST_F(BoundedOutputTest, AFileThatHadNoRoomForAWhileTellsWhatItLacks) {
+  const TemporaryDirectory directory;
+  const int file = open(directory.Path("file").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+  const BoundedOutput output(stream_, file);
+  stream_ << "first" << std::endl;
+  // Beyond this limit a write fails, once the signal is ignored.
+  const auto before = signal(SIGXFSZ, SIG_IGN);
+  rlimit usual{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &usual), 0);
+  rlimit limit = usual;
+  limit.rlim_cur = 10;
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+  stream_ << "second" << std::endl << "third" << std::endl;
+  setrlimit(RLIMIT_FSIZE, &usual);
+  signal(SIGXFSZ, before);
+  stream_ << "last" << std::endl;
+  close(file);
+  EXPECT_TRUE(stream_.good());
+  EXPECT_EQ(ReadRegularFile(directory.Path("file"), ExitCode::kFailure),
+            "first\nseco\n(9 bytes were not written: File too large)\nlast\n");
 }
 
 TEST_F(BoundedOutputTest, TheDescriptorStaysBlockingForOthers) {

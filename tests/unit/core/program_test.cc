@@ -6,11 +6,15 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdio>
 #include <filesystem>
+#include <iostream>
+#include <optional>
 #include <string>
 #include <thread>
 
 #include "core/atomic_file.h"
+#include "core/process/bounded_output.h"
 #include "core/process/unfinished_file.h"
 #include "tests/unit/temporary_directory.h"
 
@@ -39,6 +43,23 @@ TEST(ProgramDeathTest, RunProgramNeedsNoInterruptionForThat) {
                                  return ExitCode::kSuccess;
                                })),
               testing::ExitedWithCode(kInterruptedCode), "");
+}
+
+// What a program shows may be what it is for, or only tell how far it is.
+TEST(ProgramDeathTest, OutputThatCanNotBeWrittenIsAFailureUnlessItIsProgress) {
+  const auto code = [](bool is_progress) {
+    if (freopen("/dev/full", "w", stdout) == nullptr) return -1;
+    return RunProgram("test", "test", [is_progress] {
+      std::optional<BoundedOutput> progress;
+      if (is_progress) progress.emplace(std::cout, STDOUT_FILENO);
+      std::cout << "iteration 1" << std::endl;
+      return ExitCode::kSuccess;
+    });
+  };
+  const std::string message = "can't write to standard output: ";
+  EXPECT_EXIT(_exit(code(false)), testing::ExitedWithCode(1), message + "No space left on device");
+  EXPECT_EXIT(_exit(code(true)), testing::ExitedWithCode(0),
+              message + "12 bytes were not written: No space left on device; this goes on");
 }
 
 // Two threads write one file after the other, and a signal comes at some moment.
