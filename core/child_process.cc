@@ -8,12 +8,15 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <sstream>
+#include <thread>
 #include <utility>
 
 #include "core/process/blocked_signals.h"
+#include "core/process/copied_log.h"
 
 namespace poseidon {
 namespace {
@@ -23,6 +26,9 @@ constexpr int kCanNotStart = 127;
 
 // Where the programs of administrators are, which other users' PATH lacks.
 constexpr const char* kRootsPath = "/usr/sbin:/sbin";
+
+// Between two looks at what a process has said.
+constexpr std::chrono::milliseconds kCopyInterval(20);
 
 // A descriptor that is closed at the end.
 class Descriptor {
@@ -45,10 +51,11 @@ class Descriptor {
   throw Error(ExitCode::kFailure, "can't " + what + ": " + std::strerror(errno));
 }
 
-// -1 for no path.
+// -1 for no path. Somebody may empty a log that grows, which is then written from its beginning.
 int OpenToWrite(const std::string& path) {
   if (path.empty()) return -1;
-  const int descriptor = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  constexpr int kFlags = O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC;
+  const int descriptor = open(path.c_str(), kFlags, 0644);
   if (descriptor < 0) Fail("write " + path);
   return descriptor;
 }
@@ -98,8 +105,14 @@ std::string ExitStatus::ToString() const {
 }
 
 ChildProcess::ChildProcess(ChildOptions options) : options_(std::move(options)) {
-  const Descriptor log(OpenToWrite(options_.log));
+  Descriptor log(OpenToWrite(options_.log));
   const Descriptor output(OpenToWrite(options_.output));
+  if (!options_.log_mark.empty()) {
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) Fail("make a pipe");
+    copied_log_ = std::make_unique<CopiedLog>(ends[0], log.Release(), options_.log_mark);
+    log.Reset(ends[1]);
+  }
   Descriptor readable;
   Descriptor writable;
   if (options_.piped_input) {
@@ -128,6 +141,7 @@ ChildProcess& ChildProcess::operator=(ChildProcess&& other) noexcept {
   std::swap(options_, other.options_);
   std::swap(pid_, other.pid_);
   std::swap(input_, other.input_);
+  std::swap(copied_log_, other.copied_log_);
   std::swap(status_, other.status_);
   return *this;
 }
@@ -136,6 +150,7 @@ ChildProcess::ChildProcess(ChildProcess&& other) noexcept
     : options_(std::move(other.options_)),
       pid_(std::exchange(other.pid_, -1)),
       input_(std::exchange(other.input_, -1)),
+      copied_log_(std::move(other.copied_log_)),
       status_(std::move(other.status_)) {}
 
 ChildProcess::~ChildProcess() {
@@ -145,7 +160,10 @@ ChildProcess::~ChildProcess() {
   waitpid(pid_, nullptr, 0);
 }
 
+bool ChildProcess::log_has_mark() const { return copied_log_ && copied_log_->has_mark(); }
+
 const std::optional<ExitStatus>& ChildProcess::Poll() {
+  if (copied_log_ && !status_) copied_log_->Copy();
   siginfo_t ended = {};
   if (status_ || pid_ < 0 ||
       waitid(P_PID, static_cast<id_t>(pid_), &ended, WEXITED | WNOHANG | WNOWAIT) != 0 ||
@@ -158,13 +176,20 @@ const std::optional<ExitStatus>& ChildProcess::Poll() {
   waitpid(pid_, &status, 0);
   status_ =
       WIFSIGNALED(status) ? ExitStatus{0, WTERMSIG(status)} : ExitStatus{WEXITSTATUS(status), 0};
-  if (options_.interpret) status_ = options_.interpret(*status_);
+  if (copied_log_) copied_log_->Copy();
+  if (options_.interpret) status_ = options_.interpret(*status_, *this);
   return status_;
 }
 
 const ExitStatus& ChildProcess::Wait() {
   siginfo_t ignored;
-  while (!Poll()) waitid(P_PID, static_cast<id_t>(pid_), &ignored, WEXITED | WNOWAIT);
+  while (!Poll()) {
+    if (copied_log_) {
+      std::this_thread::sleep_for(kCopyInterval);
+    } else {
+      waitid(P_PID, static_cast<id_t>(pid_), &ignored, WEXITED | WNOWAIT);
+    }
+  }
   return *status_;
 }
 

@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -12,6 +13,9 @@
 #include "core/error.h"
 
 namespace poseidon {
+
+class ChildProcess;
+class CopiedLog;
 
 // How a process ended.
 struct ExitStatus {
@@ -28,6 +32,10 @@ struct ChildOptions {
   std::string name;                  // for messages
   std::vector<std::string> command;  // the program's path and its arguments
   std::string log;                   // file for standard error; empty: this program's
+  // If not empty, the process writes its log by way of this program, which looks meanwhile for a
+  // line that begins so (core/process/copied_log.h). Poll and Wait do it: one that nobody polls
+  // waits when it has written as much as a pipe takes.
+  std::string log_mark = {};
   // File for standard output: if empty, it goes where standard error does, or to this program's
   // with `inherit_output`.
   std::string output;
@@ -35,7 +43,7 @@ struct ChildOptions {
   // Its standard input is a pipe that Write fills; else it reads nothing.
   bool piped_input = false;
   // What its end means, where it stands for another process; empty: what it is.
-  std::function<ExitStatus(const ExitStatus&)> interpret = {};
+  std::function<ExitStatus(const ExitStatus&, const ChildProcess&)> interpret = {};
 };
 
 // Movable; belongs to the thread that made it, with whose end the kernel kills the process, however
@@ -52,6 +60,8 @@ class ChildProcess {
 
   const std::string& name() const { return options_.name; }
   const std::string& log() const { return options_.log; }
+  // Whether the line of `log_mark` has come, as far as Poll has seen.
+  bool log_has_mark() const;
   pid_t pid() const { return pid_; }
 
   // Looks whether it has ended; does not wait.
@@ -71,7 +81,8 @@ class ChildProcess {
 
   ChildOptions options_;
   pid_t pid_ = -1;
-  int input_ = -1;  // the pipe's end
+  int input_ = -1;                         // the pipe's end
+  std::unique_ptr<CopiedLog> copied_log_;  // if there is a log_mark
   std::optional<ExitStatus> status_;
 };
 

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <sstream>
 #include <thread>
@@ -28,7 +27,8 @@ constexpr int kHighestSignal = 64;
 // How long a connection may take.
 constexpr Duration kConnectingTime = Seconds(15);
 
-// The line by which a log tells that the program has been started.
+// The line by which a log tells that the program has been started. It is remembered, as somebody
+// may empty a log, and weeks may lie between.
 constexpr std::string_view kStarted = "poseidon: started in ";
 
 // For /bin/sh there. Descriptor 3 is the shell's own input, of which the program gets nothing: its
@@ -74,22 +74,14 @@ std::string ScriptFor(const RemoteShell& shell, const RemoteCommand& command) {
 
 char OctalDigit(int number) { return static_cast<char>('0' + (number & 7)); }
 
-bool LogSaysStarted(const std::string& path) {
-  std::ifstream log(path);
-  for (std::string line; std::getline(log, line);) {
-    if (line.starts_with(kStarted)) return true;
-  }
-  return false;
-}
-
 // What the end of the remote shell says of the program there.
-ExitStatus Interpret(const ExitStatus& shell, const std::string& log) {
+ExitStatus Interpret(const ExitStatus& shell, const ChildProcess& process) {
   if (shell.signal != 0) return shell;
   if (shell.code == kConnectionFailed) {
-    const std::string said = LastLines(log, 1);
+    const std::string said = LastLines(process.log(), 1);
     const std::string why =
         said.empty() ? "" : ": " + Printable(said.substr(0, said.find_last_not_of("\r\n") + 1));
-    if (!LogSaysStarted(log)) {
+    if (!HasStartedRemotely(process)) {
       return {static_cast<int>(ExitCode::kFailure), 0, "could not be started there" + why};
     }
     return {0, SIGHUP, "has lost its connection" + why};
@@ -166,13 +158,14 @@ ChildProcess StartRemotely(const RemoteShell& shell, const RemoteCommand& comman
   child.log = command.log;
   child.output = command.output;
   child.piped_input = true;
-  child.interpret = [log = command.log](const ExitStatus& end) { return Interpret(end, log); };
+  child.log_mark = kStarted;
+  child.interpret = Interpret;
   ChildProcess process(std::move(child));
   process.Write(command.job);
   return process;
 }
 
-bool HasStartedRemotely(const ChildProcess& process) { return LogSaysStarted(process.log()); }
+bool HasStartedRemotely(const ChildProcess& process) { return process.log_has_mark(); }
 
 void AwaitRoom(const std::vector<ChildProcess*>& shells) {
   const auto on_its_way = [](ChildProcess* shell) {

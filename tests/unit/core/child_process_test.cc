@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 #include <cerrno>
@@ -79,6 +80,50 @@ TEST_F(ChildProcessTest, KeepsWhatItSays) {
   ChildProcess(std::move(apart)).Wait();
   EXPECT_EQ(Log(), "error\n");
   EXPECT_EQ(Read("output"), "out\n");
+}
+
+// As logrotate's copytruncate does.
+TEST_F(ChildProcessTest, ALogThatIsEmptiedIsWrittenFromItsBeginning) {
+  ChildProcess(Shell("echo one; : > " + directory_.Path("log") + "; echo two")).Wait();
+  EXPECT_EQ(Log(), "two\n");
+}
+
+// A program that is told once that its log has no room may never write to it again, as ssh does.
+TEST_F(ChildProcessTest, ALogByWayOfThisProgramMayHaveNoRoomForAWhile) {
+  ChildOptions options = Shell(
+      "head -c 300000 /dev/zero | tr '\\0' x; echo; echo ready to go; read line; echo already; "
+      "echo last");
+  options.log_mark = "ready";
+  options.piped_input = true;
+  // Beyond this limit a write fails, once the signal is ignored. The child only writes to a pipe.
+  const auto before = signal(SIGXFSZ, SIG_IGN);
+  rlimit usual{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &usual), 0);
+  rlimit limit = usual;
+  limit.rlim_cur = 1000;
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+  ChildProcess child(std::move(options));
+  for (int i = 0; i < 1000 && !child.log_has_mark() && !child.Poll(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  setrlimit(RLIMIT_FSIZE, &usual);
+  signal(SIGXFSZ, before);
+  EXPECT_TRUE(child.log_has_mark());
+  child.Write("\n");
+  EXPECT_TRUE(child.Wait().ok());
+  EXPECT_EQ(Log(), std::string(1000, 'x') +
+                       "\n(299013 bytes were not written: File too large)\nalready\nlast\n");
+  EXPECT_TRUE(child.log_has_mark());
+}
+
+TEST_F(ChildProcessTest, TheMarkOfALogIsTheBeginningOfALine) {
+  ChildOptions options = Shell("echo al; echo already; printf rea; printf ch; echo; printf ready");
+  for (const std::string mark : {"ready", "rea", "steady"}) {
+    options.log_mark = mark;
+    ChildProcess child(options);
+    child.Wait();
+    EXPECT_EQ(child.log_has_mark(), mark != "steady") << mark;
+  }
 }
 
 TEST_F(ChildProcessTest, ReadsNothingOrWhatIsWritten) {

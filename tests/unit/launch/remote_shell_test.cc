@@ -22,10 +22,10 @@ namespace fs = std::filesystem;
 class RemoteShellTest : public testing::Test {
  protected:
   // How a program of the user's has ended, by what the remote shell says of it.
-  ExitStatus EndOf(const std::string& script) {
+  ExitStatus EndOf(const std::string& script, const std::string& remote_shell = "eval \"$1\"") {
     RemoteShell shell;
     // The host's name is the shell's own, and what is to be done there its first argument.
-    shell.command = {"/bin/sh", "-c", "eval \"$1\""};
+    shell.command = {"/bin/sh", "-c", remote_shell};
     shell.directory = directory_.path();
     RemoteCommand command;
     command.name = "worker-0";
@@ -87,6 +87,24 @@ TEST_F(NamedPathsTest, ProgramsAreInTheDirectoryByWhosePathThisOneWasCalled) {
   called = "./poseidon";
   program_invocation_name = called.data();
   EXPECT_EQ(NamedProgramDirectory(), ProgramDirectory());
+}
+
+TEST_F(RemoteShellTest, AConnectionThatIsLostIsAHangUpOnceTheProgramHasRun) {
+  const ExitStatus never = EndOf("exit 0", "echo no route to host >&2; exit 255");
+  EXPECT_EQ(never.code, static_cast<int>(ExitCode::kFailure));
+  EXPECT_EQ(never.ToString(), "could not be started there: no route to host");
+  const ExitStatus lost = EndOf("exit 0", "(eval \"$1\"); echo timeout >&2; exit 255");
+  EXPECT_EQ(lost.signal, SIGHUP);
+  EXPECT_EQ(lost.ToString(), "has lost its connection: timeout");
+}
+
+// Logs may be rotated, or emptied or removed by whoever needs the room.
+TEST_F(RemoteShellTest, ThatAProgramHasRunIsKnownWithoutItsLog) {
+  const std::string log = directory_.Path("log");
+  for (const std::string& gone : {": > " + log, "rm " + log}) {
+    const ExitStatus lost = EndOf("exit 0", "(eval \"$1\"); " + gone + "; exit 255");
+    EXPECT_EQ(lost.signal, SIGHUP) << gone << ": it " << lost.ToString();
+  }
 }
 
 // Such as sshd with its MaxStartups.
