@@ -60,8 +60,9 @@ caffe::Datum ReadListed(const ImagesetOptions& options, const ListedImage& liste
     caffe::Datum datum = ToDatum(options, path, image);
     datum.set_label(listed.label);
     return datum;
-  } catch (const DataError& error) {
-    throw DataError(options.source + ":" + std::to_string(listed.line) + ": " + error.what());
+  } catch (const Error& error) {
+    ThrowAs(error.exit_code(),
+            options.source + ":" + std::to_string(listed.line) + ": " + error.what());
   }
 }
 

@@ -64,8 +64,8 @@ class ImageListSource : public SampleSource {
   ByteImage ReadWithPlace(int64_t record) const {
     try {
       return ReadListed(parameter_, images_[record]);
-    } catch (const DataError& error) {
-      throw DataError(Place(record) + ": " + error.what());
+    } catch (const Error& error) {
+      ThrowAs(error.exit_code(), Place(record) + ": " + error.what());
     }
   }
 

@@ -173,8 +173,8 @@ class WindowSource : public SampleSource {
       std::optional<std::string>& file = files_[window.image];
       if (!file) file = ReadFile(path);
       return DecodeImage(*file, ImageChannels::kColor, path);
-    } catch (const DataError& error) {
-      throw DataError(PlaceOf(window) + ": " + error.what());
+    } catch (const Error& error) {
+      ThrowAs(error.exit_code(), PlaceOf(window) + ": " + error.what());
     }
   }
 

@@ -17,6 +17,27 @@ const char* KindOf(mode_t mode) {
   return "a device";
 }
 
+// Whether it is not the file that is wrong, but how this machine gets at it just now: its disk or
+// file server, the network to that, or what the machine has no more of.
+bool MayPass(int error) {
+  switch (error) {
+    case EIO:
+    case ESTALE:
+    case ETIMEDOUT:
+    case ECONNRESET:
+    case ENOTCONN:
+    case EHOSTDOWN:
+    case EHOSTUNREACH:
+    case ENETUNREACH:
+    case EMFILE:
+    case ENFILE:
+    case ENOMEM:
+      return true;
+    default:
+      return false;
+  }
+}
+
 // An open file that is a regular one.
 class RegularFile {
  public:
@@ -25,7 +46,7 @@ class RegularFile {
       : path_(path),
         code_(code),
         descriptor_(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC)) {
-    if (descriptor_ < 0) Fail(std::strerror(errno));
+    if (descriptor_ < 0) FailBySystem();
     try {
       CheckKind();
     } catch (...) {
@@ -50,7 +71,7 @@ class RegularFile {
     while (done < content.size()) {
       const ssize_t bytes = read(descriptor_, content.data() + done, content.size() - done);
       if (bytes < 0 && errno == EINTR) continue;
-      if (bytes < 0) Fail(std::strerror(errno));
+      if (bytes < 0) FailBySystem();
       if (bytes == 0) break;
       done += static_cast<size_t>(bytes);
     }
@@ -59,9 +80,16 @@ class RegularFile {
   }
 
  private:
+  [[noreturn]] void FailBySystem() const {
+    const int error = errno;
+    if (!MayPass(error)) Fail(std::strerror(error));
+    throw Error(ExitCode::kFailure, "can't read " + path_ + ": " + std::strerror(error) +
+                                        "; this may pass, so try again");
+  }
+
   void CheckKind() {
     struct stat status {};
-    if (fstat(descriptor_, &status) != 0) Fail(std::strerror(errno));
+    if (fstat(descriptor_, &status) != 0) FailBySystem();
     if (S_ISDIR(status.st_mode)) Fail("it is a directory");
     if (!S_ISREG(status.st_mode)) {
       Fail(std::string("it is ") + KindOf(status.st_mode) +
@@ -69,9 +97,12 @@ class RegularFile {
     }
     size_ = status.st_size;
     owner_ = status.st_uid;
-    // The kernel's own files, /proc/kmsg for one, may have no end.
+    // Whoever only has it checked opens it by a library, which may not tell why it can't be read.
     char first = 0;
-    if (size_ == 0 && read(descriptor_, &first, 1) != 0) {
+    const ssize_t bytes = pread(descriptor_, &first, 1, 0);
+    if (bytes < 0 && MayPass(errno)) FailBySystem();
+    // The kernel's own files, /proc/kmsg for one, may have no end.
+    if (size_ == 0 && bytes != 0) {
       Fail("it has content but no size, as files of the kernel's have; copy it to a file");
     }
   }

@@ -16,9 +16,11 @@ constexpr int64_t kMostTextBytes = int64_t{64} << 20;
 // Of files that are kept in memory as they are: lists of images, images.
 constexpr int64_t kMostFileBytes = int64_t{4} << 30;
 
-// Checks that `path` is a regular file that can be opened for reading, and returns its size in
-// bytes. Throws the error of `code` that says what it is instead, or why it can't be read:
-// "can't read net.prototxt: it is a directory".
+// Checks that `path` is a regular file whose first byte can be read, and returns its size in bytes.
+// Throws the error of `code` that says what it is instead, or why it can't be read: "can't read
+// net.prototxt: it is a directory". What says nothing of the file, as a file server that does not
+// answer or a table of open files that is full, is Error of kFailure whatever the code: it may have
+// passed when the program is run again.
 //
 //   CheckRegularFile(path, ExitCode::kDataError);
 //   std::ifstream stream(path);  // neither waits for ever nor has no end

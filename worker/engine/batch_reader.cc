@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "core/random.h"
+#include "worker/engine/patient_read.h"
 
 namespace poseidon {
 
@@ -173,6 +174,10 @@ void BatchReader::Run() {
 void BatchReader::Fill(int64_t iteration, Batch& batch) {
   memory_.AwaitHost(batch.slot);
   std::vector<std::span<float>> sample(batch.tops.size());
+  const auto wait = [this](Duration pause) {
+    std::unique_lock lock(mutex_);
+    return !changed_.wait_for(lock, pause, [this] { return stopping_; });
+  };
   for (int64_t i = 0; i < batch_; ++i) {
     const int64_t position = order_.Position(iteration, rank_, i);
     const int64_t record = order_.Record(position);
@@ -180,7 +185,8 @@ void BatchReader::Fill(int64_t iteration, Batch& batch) {
       const size_t values = batch.tops[top].size() / batch_;
       sample[top] = std::span(batch.tops[top]).subspan(i * values, values);
     }
-    source_->Read(record, DeriveSeed(transform_seed_, static_cast<uint64_t>(position)), sample);
+    const uint64_t seed = DeriveSeed(transform_seed_, static_cast<uint64_t>(position));
+    ReadPatiently([&] { source_->Read(record, seed, sample); }, wait);
     batch.records[i] = record;
   }
 }

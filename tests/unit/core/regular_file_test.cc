@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <functional>
+
 #include "tests/unit/temporary_directory.h"
 
 namespace poseidon {
@@ -51,6 +53,25 @@ TEST(RegularFile, DirectoriesAndMissingFilesAreNamed) {
   EXPECT_EQ(Refusal(loop), "can't read " + loop + ": Too many levels of symbolic links");
   EXPECT_NE(MessageOf<ConfigError>([&loop] { CheckRegularFile(loop, ExitCode::kConfigError); }),
             "");
+}
+
+// Data may be on a disk or a file server that has failed for a moment: a job is to be run again.
+TEST(RegularFile, WhatMayPassIsNoFaultOfTheFiles) {
+  // The first page of a process has no memory, so reading it is an error of input and output.
+  const auto code_of = [](const std::function<void()>& read) {
+    try {
+      read();
+    } catch (const Error& error) {
+      EXPECT_STREQ(error.what(),
+                   "can't read /proc/self/mem: Input/output error; this may pass, so try again");
+      return error.exit_code();
+    }
+    return ExitCode::kSuccess;
+  };
+  EXPECT_EQ(code_of([] { ReadRegularFile("/proc/self/mem", ExitCode::kDataError); }),
+            ExitCode::kFailure);
+  EXPECT_EQ(code_of([] { CheckRegularFile("/proc/self/mem", ExitCode::kConfigError); }),
+            ExitCode::kFailure);
 }
 
 TEST(RegularFile, AFileThatIsTooLargeIsNotRead) {

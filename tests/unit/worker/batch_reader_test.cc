@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
 #include <set>
 
 #include "caffe_adapter/convert/dataset_writer.h"
 #include "core/error.h"
+#include "worker/engine/patient_read.h"
 
 namespace poseidon {
 namespace {
@@ -151,6 +153,58 @@ TEST_F(BatchReaderTest, AnErrorComesWithItsBatch) {
   }
   EXPECT_EQ(reader.Read(5, 4).tops[1][0], 25.0F) << "read ahead, an error of a later batch waits";
   EXPECT_EQ(reader.Read(0, 1).tops[1][0], 0.0F);
+}
+
+// Reads that fail so often.
+class ReadPatientlyTest : public ::testing::Test {
+ protected:
+  // The number of reads.
+  int Read(int failures, ExitCode code) {
+    int reads = 0;
+    const auto read = [&] {
+      if (++reads <= failures) throw Error(code, "can't read images/cat.jpg");
+    };
+    const auto wait = [&](Duration pause) {
+      waited_ += pause;
+      return waited_ < wanted_;
+    };
+    try {
+      ReadPatiently(read, wait);
+      failed_ = false;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.exit_code(), code);
+      failed_ = true;
+    }
+    return reads;
+  }
+
+  Duration waited_{};
+  Duration wanted_ = Duration::max();
+  bool failed_ = false;
+};
+
+TEST_F(ReadPatientlyTest, AFailureThatPassesIsNone) {
+  EXPECT_EQ(Read(3, ExitCode::kFailure), 4);
+  EXPECT_FALSE(failed_);
+  EXPECT_EQ(waited_, std::chrono::milliseconds(100 + 200 + 400));
+}
+
+TEST_F(ReadPatientlyTest, OneThatDoesNotIsTold) {
+  Read(1000, ExitCode::kFailure);
+  EXPECT_TRUE(failed_);
+  EXPECT_GE(waited_, kReadPatience);
+  EXPECT_LE(waited_, 2 * kReadPatience);
+}
+
+TEST_F(ReadPatientlyTest, WrongDataAreNotReadAgain) {
+  EXPECT_EQ(Read(1, ExitCode::kDataError), 1);
+  EXPECT_TRUE(failed_);
+}
+
+TEST_F(ReadPatientlyTest, WhatNobodyWantsAnyMoreIsNotReadAgain) {
+  wanted_ = Duration::zero();
+  EXPECT_EQ(Read(1, ExitCode::kFailure), 1);
+  EXPECT_TRUE(failed_);
 }
 
 }  // namespace
