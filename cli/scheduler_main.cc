@@ -109,6 +109,7 @@ class JobWatch {
       if (interruption.Pending()) AskToStop("the scheduler was interrupted by a signal");
       if (const auto request = interruption.TakeRequest()) PassOn(request->effect);
       if (launcher_) HearLauncher();
+      WriteJournal();
       const std::optional<Envelope> envelope = runtime_.mailbox().Take(kTick);
       if (const auto replanned = replan_.Take()) OnReplanned(*replanned);
       if (monitor_ != nullptr) monitor_->Publish(SteadyNow());
@@ -123,7 +124,7 @@ class JobWatch {
  private:
   JobReport MakeReport() {
     return JobReport(job_.cluster().workers(), [this](const wire::JournalRecord& record) {
-      Write(record, false);
+      journal_.Add(record, std::nullopt);
       if (monitor_ == nullptr || !record.has_iteration()) return;
       monitor_->tracker().OnIteration(record.iteration(), SteadyNow());
     });
@@ -152,26 +153,44 @@ class JobWatch {
     runtime_.Post(MakeEnvelope(MessageKind::kStop, Here(kControlLane), end));
   }
 
-  // `sync`: it is to survive the machine, too, as somebody is about to hear of it.
-  void Write(const wire::JournalRecord& record, bool sync) {
+  // What messages have brought, and what could not be written before.
+  void WriteJournal() {
     try {
-      journal_.Append(record, sync);
+      SayWritten(journal_.Write(SteadyNow()));
     } catch (const Error& error) {
-      Stop(MakeEnd(error.exit_code(),
-                   std::string(error.what()) +
-                       ", and without its journal the job would not survive its scheduler"));
+      const std::string why = std::string(error.what()) +
+                              ", and without its journal the job would not survive its scheduler";
+      LOG(ERROR) << why;
+      Stop(MakeEnd(error.exit_code(), why));
+      SayWritten(journal_.Write(SteadyNow()));
     }
+    if (const std::optional<std::string> news = journal_.TakeNews()) Tell(*news);
+  }
+
+  void SayWritten(std::optional<int64_t> question) {
+    if (!question) return;
+    Envelope journaled;
+    journaled.kind = MessageKind::kJournaled;
+    journaled.to = Here(kControlLane);
+    journaled.iteration = *question;
+    runtime_.Post(std::move(journaled));
   }
 
   void OnJournal(const Envelope& envelope) {
     wire::JournalRecord record;
     record.ParseFromString(envelope.body.ToString());
-    Write(record, true);
-    Envelope journaled;
-    journaled.kind = MessageKind::kJournaled;
-    journaled.to = Here(kControlLane);
-    journaled.iteration = envelope.iteration;
-    runtime_.Post(std::move(journaled));
+    journal_.Add(record, envelope.iteration);
+  }
+
+  // Everybody who watches the job.
+  void Tell(const std::string& sentence) {
+    LOG(INFO) << sentence;
+    Show(sentence);
+    if (monitor_ == nullptr) return;
+    wire::Notice notice;
+    notice.set_text(sentence);
+    notice.set_rank(-1);
+    monitor_->tracker().OnNotice(notice);
   }
 
   // Returns the job's end, if it is the message of that.
@@ -312,15 +331,7 @@ class JobWatch {
   void OnPace(const wire::Progress& progress) {
     const std::vector<std::string> news = report_.OnPace(progress);
     if (news.empty()) return;
-    for (const std::string& sentence : news) {
-      LOG(INFO) << sentence;
-      Show(sentence);
-      if (monitor_ == nullptr) continue;
-      wire::Notice notice;
-      notice.set_text(sentence);
-      notice.set_rank(-1);
-      monitor_->tracker().OnNotice(notice);
-    }
+    for (const std::string& sentence : news) Tell(sentence);
     if (monitor_ != nullptr) monitor_->tracker().OnStragglers(report_.stragglers());
   }
 

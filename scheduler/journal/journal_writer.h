@@ -1,31 +1,66 @@
-// JournalWriter: writes down what a job tells; nothing if there is no journal, or no longer.
+// JournalWriter: writes down what a job tells, in order, also on a disk that is full for a while.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+
 #include "core/error.h"
+#include "core/time.h"
 #include "scheduler/journal/journal.h"
 
 namespace poseidon {
 
-// Not thread-safe.
+// How long somebody who waits for a record waits for a disk: a decision of the job, of which nobody
+// hears before.
+inline constexpr Duration kJournalPatience = Seconds(300);
+// Records for which nobody waits are for the next scheduler's summary. They wait in memory as long
+// as it takes, up to so many bytes, which are those of a million iterations.
+inline constexpr size_t kMostWaitingBytes = size_t{256} << 20;
+
+// Without a journal, or once it has failed, nothing is written and nobody waits. Not thread-safe.
+//
+//   writer.Add(record, question);
+//   if (const auto answered = writer.Write(SteadyNow())) Answer(*answered);  // now and then, too
 class JournalWriter {
  public:
+  // `journal` may be null.
   explicit JournalWriter(Journal* journal) : journal_(journal) {}
 
-  // Throws Error, once: a job whose journal can't be written to has to end, and its end can't be
-  // written either.
-  void Append(const wire::JournalRecord& record, bool sync) {
-    if (journal_ == nullptr) return;
-    try {
-      journal_->Append(record);
-      if (sync) journal_->Sync();
-    } catch (const Error&) {
-      journal_ = nullptr;
-      throw;
-    }
-  }
+  // Takes a record, for Write. `question`: a number that grows, of who waits until it survives the
+  // machine, too.
+  void Add(const wire::JournalRecord& record, std::optional<int64_t> question);
+
+  // Writes what there is to write, if it can. Returns the latest question that is answered now,
+  // which stands for those before it. Throws Error, once, if the journal has failed for longer than
+  // who waits can wait: a job whose journal can't be written to has to end. Nobody waits for the
+  // end itself.
+  std::optional<int64_t> Write(Time now);
+
+  // A sentence on what has become of the journal, for people.
+  std::optional<std::string> TakeNews();
 
  private:
-  Journal* journal_;
+  struct Waiting {
+    wire::JournalRecord record;
+    std::optional<int64_t> question;
+  };
+
+  void AppendAll();
+  void NoticeFailure(const Error& error, Time now);
+  bool MustEnd(Time now) const;
+
+  Journal* journal_;  // null: there is none, or no longer
+  std::deque<Waiting> waiting_;
+  size_t waiting_bytes_ = 0;
+  bool ends_ = false;                // the job; its end is among those that wait
+  std::optional<int64_t> asked_;     // the latest question that is not answered
+  std::optional<int64_t> appended_;  // the latest whose record is in the file
+  std::optional<Time> asked_since_;  // while nothing can be written
+  std::optional<Time> again_at_;     // likewise: when it is tried again
+  std::optional<std::string> news_;
 };
 
 }  // namespace poseidon

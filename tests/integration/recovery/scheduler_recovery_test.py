@@ -4,6 +4,7 @@ finds its journal: as it left it, in use, another job's, torn, damaged, or on a 
 import contextlib
 import os
 import random
+import resource
 import shutil
 import signal
 import time
@@ -82,35 +83,36 @@ class JournalTest(cluster.ClusterTest):
             "damaged", config, "scheduler.journal is damaged at byte", cluster.DATA_ERROR
         )
 
+    def limit_files(self, process, size):
+        """A file that must not grow stands for a disk without room, which takes root to make."""
+        _, most = resource.prlimit(process.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (size, most))
+
     @cluster.slow
     def test_full_disk(self):
-        """A file that must not grow stands for a disk without room, which takes root to make."""
-        config = self.config(iterations=4000)
-        path = self.write("config.prototxt", config)
-        limited = (
-            "bash",
-            "-o",
-            "pipefail",
-            "-c",
-            '(trap "" XFSZ; ulimit -f 8; exec "$0" "$@") 2>&1 | cat',
-        )
-        scheduler = self.start(
-            "poseidon_scheduler",
-            f"--config={path}",
-            f"--out={self.path('out')}",
-            name="scheduler",
-            prefix=limited,
-        )
+        config = self.config(iterations=cluster.ENDLESS)
+        scheduler = self.start_scheduler("scheduler", config)
         daemons = self.start_by_hand(config, ("server-0", "worker-0"))
-        self.assertEqual(scheduler.wait(), 1)
-        self.assertRegex(
-            scheduler.output(),
-            "can't write to .*scheduler.journal: File too large, and without its journal the job "
-            "would not survive its scheduler",
+        scheduler.await_output("iteration ")
+        full = 50000  # for what it says, to a file, there is room
+        deadline = time.monotonic() + cluster.scaled(cluster.PATIENCE)
+        while os.path.getsize(self.path(self.JOURNAL)) < full:
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.1)
+        self.limit_files(scheduler, full)
+        scheduler.await_output("scheduler.journal: File too large; what is to be written waits")
+        scheduler.await_output("waits in memory.*\n(.*\n)*iteration ")
+        self.limit_files(scheduler, resource.RLIM_INFINITY)
+        scheduler.await_output("the journal is written again, and lacks nothing")
+        self.limit_files(scheduler, full)
+        scheduler.await_output(
+            "written again.*\n(.*\n)*.*File too large; what is to be written waits"
         )
+        scheduler.signal(signal.SIGTERM)
+        self.assertEqual(scheduler.wait(), cluster.INTERRUPTED)
+        self.assertIn("without its journal the job would not survive", scheduler.output())
         for daemon in daemons.values():
-            self.assertEqual(daemon.wait(), 1)
-            self.assertIn("scheduler.journal: File too large", daemon.output())
+            self.assertEqual(daemon.wait(), cluster.INTERRUPTED, daemon.output())
 
 
 class StartedAgainTest(RecoveryTest):

@@ -3,13 +3,17 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <fstream>
 #include <functional>
+#include <optional>
 
 #include "core/error.h"
 #include "scheduler/journal/journal_gate.h"
+#include "scheduler/journal/journal_writer.h"
 #include "tests/unit/temporary_directory.h"
 #include "transport/membership/member.h"
 
@@ -185,6 +189,95 @@ TEST_F(JournalTest, ThereIsOneScheduler) {
   EXPECT_THAT(Refusal(owner_, ExitCode::kConfigError),
               HasSubstr("is in use by the scheduler of the job \"lenet\", process " +
                         std::to_string(getpid())));
+}
+
+// A file that must not grow stands for a full disk: a write is an error, once the signal is
+// ignored.
+class FullDisk {
+ public:
+  FullDisk() : signal_before_(signal(SIGXFSZ, SIG_IGN)) {
+    EXPECT_EQ(getrlimit(RLIMIT_FSIZE, &usual_), 0);
+    rlimit full = usual_;
+    full.rlim_cur = 1;
+    EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &full), 0);
+  }
+  ~FullDisk() {
+    setrlimit(RLIMIT_FSIZE, &usual_);
+    signal(SIGXFSZ, signal_before_);
+  }
+  FullDisk(const FullDisk&) = delete;
+  FullDisk& operator=(const FullDisk&) = delete;
+
+ private:
+  rlimit usual_{};
+  void (*signal_before_)(int);
+};
+
+class JournalWriterTest : public JournalTest {
+ protected:
+  // The numbers of the iterations in the file, as the next scheduler finds them.
+  std::vector<int64_t> Iterations() {
+    journal_.reset();
+    std::vector<int64_t> numbers;
+    Journal(path_, owner_).TakePast([&numbers](const Record& record) {
+      if (record.has_iteration()) numbers.push_back(record.iteration().number());
+    });
+    return numbers;
+  }
+
+  std::optional<Journal> journal_{std::in_place, path_, owner_};
+  JournalWriter writer_{&*journal_};
+};
+
+TEST_F(JournalWriterTest, ADiskThatIsFullForAWhileLeavesNoGap) {
+  writer_.Add(Iteration(0), std::nullopt);
+  EXPECT_EQ(writer_.Write(Seconds(0)), std::nullopt);
+  {
+    const FullDisk full;
+    // Nobody waits for these, for hours.
+    for (int64_t number = 1; number < 10; ++number) {
+      writer_.Add(Iteration(number), std::nullopt);
+      EXPECT_EQ(writer_.Write(Seconds(3600.0 * static_cast<double>(number))), std::nullopt);
+    }
+    EXPECT_THAT(*writer_.TakeNews(),
+                HasSubstr("scheduler.journal: File too large; what is to be written waits"));
+    EXPECT_EQ(writer_.TakeNews(), std::nullopt);
+    writer_.Add(Start(), 1);
+    writer_.Add(Start(), 2);
+    EXPECT_EQ(writer_.Write(Seconds(50'000)), std::nullopt) << "it is not written";
+  }
+  writer_.Add(Iteration(10), std::nullopt);
+  EXPECT_EQ(writer_.Write(Seconds(50'000.5)), std::nullopt) << "it is tried every second";
+  EXPECT_EQ(writer_.Write(Seconds(50'001)), 2) << "that stands for 1, too";
+  EXPECT_EQ(writer_.TakeNews(), "the journal is written again, and lacks nothing");
+  EXPECT_EQ(writer_.Write(Seconds(50'002)), std::nullopt) << "it has been answered";
+  EXPECT_THAT(Iterations(), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10));
+}
+
+TEST_F(JournalWriterTest, WhoWaitsForARecordWaitsNotForever) {
+  const FullDisk full;
+  writer_.Add(Iteration(0), std::nullopt);
+  EXPECT_EQ(writer_.Write(Seconds(0)), std::nullopt);
+  const Time asked = Seconds(1000);
+  writer_.Add(Start(), 1);
+  EXPECT_EQ(writer_.Write(asked), std::nullopt);
+  EXPECT_EQ(writer_.Write(asked + kJournalPatience - Seconds(1)), std::nullopt);
+  const std::string why = MessageOf<Error>([&] { writer_.Write(asked + kJournalPatience); });
+  EXPECT_THAT(why, HasSubstr("can't write to " + path_ + ": File too large"));
+  EXPECT_EQ(writer_.Write(asked + kJournalPatience), 1) << "the job has to end, and can";
+  writer_.Add(Start(), 2);
+  EXPECT_EQ(writer_.Write(asked + kJournalPatience), 2);
+}
+
+TEST_F(JournalWriterTest, NobodyWaitsForTheEndToBeWritten) {
+  const FullDisk full;
+  writer_.Add(Iteration(0), std::nullopt);
+  EXPECT_EQ(writer_.Write(Seconds(0)), std::nullopt);
+  Record end;
+  end.mutable_end();
+  writer_.Add(end, 1);
+  EXPECT_NE(MessageOf<Error>([&] { writer_.Write(Seconds(0.1)); }), "");
+  EXPECT_EQ(writer_.Write(Seconds(0.1)), 1);
 }
 
 // Sends a record between two others for each message, and one other for each timer. Timers are set
