@@ -8,9 +8,9 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "core/error.h"
@@ -39,20 +39,83 @@ bool AllZero(std::string_view bytes) {
   return std::all_of(bytes.begin(), bytes.end(), [](char byte) { return byte == 0; });
 }
 
-enum class Found { kRecord, kUnfinished, kDamaged };
+enum class Found { kRecord, kUnfinished, kDamaged, kUnreadable };
 
-// What the file goes on with, and the record if there is a whole one.
-std::pair<Found, std::string_view> FirstRecord(std::string_view left) {
-  Frame frame;
-  if (left.size() < sizeof frame) return {Found::kUnfinished, {}};
-  std::memcpy(&frame, left.data(), sizeof frame);
-  const bool sized = frame.size_check == CheckOfSize(frame.size);
-  // After a power cut a file system may have given the file its new size before its content.
-  if (!sized) return {AllZero(left) ? Found::kUnfinished : Found::kDamaged, {}};
-  const std::string_view record = left.substr(sizeof frame, frame.size);
-  if (record.size() < frame.size) return {Found::kUnfinished, {}};
-  const bool whole = XXH3_64bits(record.data(), record.size()) == frame.check;
-  return {whole ? Found::kRecord : Found::kDamaged, record};
+// Takes the records of a file one after the other, with no more of it in memory than a part and the
+// longest record: a journal of a long job has gigabytes.
+class RecordReader {
+ public:
+  // From a byte of the file on.
+  RecordReader(int descriptor, int64_t at) : descriptor_(descriptor), at_(at) {}
+
+  // Where the next record begins, if the last call has found one.
+  int64_t at() const { return at_; }
+
+  // What the file goes on with, and the record if there is a whole one, which lives until the next
+  // call.
+  std::pair<Found, std::string_view> Take() {
+    Frame frame;
+    if (!Fill(sizeof frame)) return {EndOfFile(), {}};
+    std::memcpy(&frame, left().data(), sizeof frame);
+    // After a power cut a file system may have given the file its new size before its content.
+    if (frame.size_check != CheckOfSize(frame.size)) return {OnlyZerosAreLeft(), {}};
+    const size_t bytes = sizeof frame + frame.size;
+    if (!Fill(bytes)) return {EndOfFile(), {}};
+    const std::string_view record = left().substr(sizeof frame, frame.size);
+    if (XXH3_64bits(record.data(), record.size()) != frame.check) return {Found::kDamaged, {}};
+    Skip(bytes);
+    return {Found::kRecord, record};
+  }
+
+ private:
+  std::string_view left() const { return std::string_view(buffer_).substr(begin_); }
+  Found EndOfFile() const { return failed_ ? Found::kUnreadable : Found::kUnfinished; }
+  void Skip(size_t bytes) {
+    begin_ += bytes;
+    at_ += static_cast<int64_t>(bytes);
+  }
+
+  // Whether there are so many bytes; they are in the buffer then.
+  bool Fill(size_t bytes) {
+    if (left().size() >= bytes) return true;
+    buffer_.erase(0, std::exchange(begin_, 0));
+    while (buffer_.size() < bytes) {
+      const size_t size = buffer_.size();
+      buffer_.resize(size + kPartBytes);
+      const ssize_t more =
+          pread(descriptor_, buffer_.data() + size, kPartBytes, at_ + static_cast<int64_t>(size));
+      buffer_.resize(size + static_cast<size_t>(std::max<ssize_t>(more, 0)));
+      if (more < 0 && errno == EINTR) continue;
+      failed_ = more < 0;
+      if (more <= 0) return false;
+    }
+    return true;
+  }
+
+  Found OnlyZerosAreLeft() {
+    while (Fill(1)) {
+      if (!AllZero(left())) return Found::kDamaged;
+      Skip(left().size());
+    }
+    return EndOfFile();
+  }
+
+  static constexpr size_t kPartBytes = 65536;
+
+  const int descriptor_;
+  int64_t at_;  // in the file
+  std::string buffer_;
+  size_t begin_ = 0;     // in the buffer
+  bool failed_ = false;  // to read, of which errno tells
+};
+
+// As much of the header as there is; nothing if it can't be read.
+std::optional<std::string> ReadHeader(int descriptor) {
+  std::string header(kHeaderBytes, '\0');
+  const ssize_t size = pread(descriptor, header.data(), header.size(), 0);
+  if (size < 0) return std::nullopt;
+  header.resize(static_cast<size_t>(size));
+  return header;
 }
 
 // The text of a file's header without what fills it up.
@@ -67,7 +130,7 @@ JournalFile::JournalFile(const std::string& path, const std::string& owner)
   if (descriptor_ < 0) Fail("can't open");
   try {
     Lock();
-    Read(ReadRegularFile(path_, ExitCode::kFailure, kMostFileBytes));
+    Read();
     WriteHeader(owner);
   } catch (...) {
     close(descriptor_);
@@ -84,9 +147,7 @@ void JournalFile::Fail(const std::string& what) const {
 void JournalFile::Lock() {
   if (flock(descriptor_, LOCK_EX | LOCK_NB) == 0) return;
   if (errno != EWOULDBLOCK) Fail("can't lock");
-  std::array<char, kHeaderBytes> header{};
-  const ssize_t size = pread(descriptor_, header.data(), header.size(), 0);
-  const std::string text = TextOf({header.data(), static_cast<size_t>(std::max<ssize_t>(size, 0))});
+  const std::string text = TextOf(ReadHeader(descriptor_).value_or(""));
   // Between making the file and writing to it there is nothing to read.
   const bool says = text.starts_with(kTitle);
   throw ConfigError(path_ + " is in use by " +
@@ -94,31 +155,35 @@ void JournalFile::Lock() {
                     "; wait for its end, or choose another directory");
 }
 
-void JournalFile::Read(std::string content) {
+void JournalFile::FailDamaged(int64_t at) const {
+  throw DataError(path_ + " is damaged at byte " + std::to_string(at) +
+                  ": what is there is not what was written; nothing can go on from it. Remove it "
+                  "to begin anew");
+}
+
+void JournalFile::Read() {
+  const int64_t bytes = CheckRegularFile(path_, ExitCode::kFailure);
+  const std::optional<std::string> header = ReadHeader(descriptor_);
+  if (!header) Fail("can't read");
   // Its first process may have died while it wrote the header.
-  if (content.size() < kHeaderBytes &&
-      (AllZero(content) || content.starts_with(kTitle) || kTitle.starts_with(content))) {
-    cut_bytes_ = static_cast<int64_t>(content.size());
+  if (header->size() < kHeaderBytes &&
+      (AllZero(*header) || header->starts_with(kTitle) || kTitle.starts_with(*header))) {
+    cut_bytes_ = bytes;
     return;
   }
-  if (!content.starts_with(kTitle)) {
+  if (!header->starts_with(kTitle)) {
     throw ConfigError(path_ + " is no journal of this program; remove it, or choose another place");
   }
-  size_t at = kHeaderBytes;
-  while (at < content.size()) {
-    const auto [found, record] = FirstRecord(std::string_view(content).substr(at));
-    if (found == Found::kUnfinished) break;
-    if (found == Found::kDamaged) {
-      throw DataError(path_ + " is damaged at byte " + std::to_string(at) +
-                      ": what is there is not what was written; nothing can go on from it. Remove "
-                      "it to begin anew");
-    }
-    at += sizeof(Frame) + record.size();
+  RecordReader reader(descriptor_, kHeaderBytes);
+  Found found = Found::kRecord;
+  while (found == Found::kRecord) {
+    size_ = reader.at();
+    found = reader.Take().first;
   }
-  size_ = static_cast<int64_t>(at);
-  cut_bytes_ = static_cast<int64_t>(content.size() - at);
-  content.resize(at);
-  past_ = std::move(content);
+  if (found == Found::kDamaged) FailDamaged(size_);
+  if (found == Found::kUnreadable) Fail("can't read");
+  cut_bytes_ = bytes - size_;
+  past_bytes_ = size_;
 }
 
 void JournalFile::WriteHeader(const std::string& owner) {
@@ -140,12 +205,12 @@ void JournalFile::WriteAll(std::string_view bytes, int64_t at) const {
 }
 
 void JournalFile::ReadPast(const std::function<void(std::string_view record)>& take) const {
-  std::string_view left = past_;
-  left.remove_prefix(std::min(left.size(), kHeaderBytes));
-  while (!left.empty()) {
-    const std::string_view record = FirstRecord(left).second;
+  RecordReader reader(descriptor_, kHeaderBytes);
+  while (reader.at() < past_bytes_) {
+    const auto [found, record] = reader.Take();
+    if (found == Found::kUnreadable) Fail("can't read");
+    if (found != Found::kRecord) FailDamaged(reader.at());
     take(record);
-    left.remove_prefix(sizeof(Frame) + record.size());
   }
 }
 
@@ -176,30 +241,19 @@ std::vector<std::string> JournalFollower::TakeNew() {
   std::vector<std::string> records;
   const int descriptor = open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) return records;
-  std::string content;
-  std::array<char, 65536> part{};
-  while (true) {
-    const ssize_t size =
-        pread(descriptor, part.data(), part.size(), at_ + static_cast<int64_t>(content.size()));
-    if (size < 0 && errno == EINTR) continue;
-    if (size <= 0) break;
-    content.append(part.data(), static_cast<size_t>(size));
+  if (at_ == 0) {
+    const std::string header = ReadHeader(descriptor).value_or("");
+    if (header.size() == kHeaderBytes && header.starts_with(kTitle)) at_ = kHeaderBytes;
+  }
+  RecordReader reader(descriptor, at_);
+  while (at_ > 0) {
+    const auto [found, record] = reader.Take();
+    if (found != Found::kRecord) break;
+    records.emplace_back(record);
+    at_ = reader.at();
   }
   close(descriptor);
-  std::string_view left = content;
-  if (at_ == 0) {
-    if (left.size() < kHeaderBytes || !left.starts_with(kTitle)) return records;
-    left.remove_prefix(kHeaderBytes);
-    at_ = kHeaderBytes;
-  }
-  while (true) {
-    const auto [found, record] = FirstRecord(left);
-    if (found != Found::kRecord) return records;
-    records.emplace_back(record);
-    const size_t bytes = sizeof(Frame) + record.size();
-    left.remove_prefix(bytes);
-    at_ += static_cast<int64_t>(bytes);
-  }
+  return records;
 }
 
 }  // namespace poseidon

@@ -36,10 +36,10 @@ class JournalFile {
   JournalFile(const JournalFile&) = delete;
   JournalFile& operator=(const JournalFile&) = delete;
 
-  // Hands over what the file had when it was opened, record after record. They are kept in memory
-  // as they are in the file until ForgetPast.
+  // Hands over what the file had when it was opened, record after record, until ForgetPast. It is
+  // read again for that: a journal of a long job has gigabytes. Throws as the constructor does.
   void ReadPast(const std::function<void(std::string_view record)>& take) const;
-  void ForgetPast() { past_ = {}; }
+  void ForgetPast() { past_bytes_ = 0; }
   // Bytes of a record that was not finished, which have been cut off; 0 if there was none.
   int64_t cut_bytes() const { return cut_bytes_; }
 
@@ -52,8 +52,9 @@ class JournalFile {
  private:
   [[noreturn]] void Fail(const std::string& what) const;
   void Lock();
-  // Takes in what the file has.
-  void Read(std::string content);
+  [[noreturn]] void FailDamaged(int64_t at) const;
+  // Looks through what the file has.
+  void Read();
   void WriteHeader(const std::string& owner);
   void WriteAll(std::string_view bytes, int64_t at) const;
 
@@ -61,7 +62,7 @@ class JournalFile {
   int descriptor_ = -1;
   int64_t size_ = 0;
   int64_t cut_bytes_ = 0;
-  std::string past_;  // whole records
+  int64_t past_bytes_ = 0;  // what ReadPast hands over ends there
 };
 
 // Reads a journal that another process has, while that writes it. Not thread-safe.

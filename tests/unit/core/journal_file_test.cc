@@ -129,9 +129,40 @@ TEST_F(JournalFileTest, EveryFlippedBitIsNoticed) {
 
 TEST_F(JournalFileTest, ATailOfZerosIsCut) {
   Write({"one"});
-  SetContent(Content() + std::string(100, '\0'));
-  EXPECT_THAT(Records(), ElementsAre("one"));
-  EXPECT_EQ(cut_bytes_, 100);
+  const std::string whole = Content();
+  for (const int64_t zeros : {100, 200000}) {
+    const std::string tail(static_cast<size_t>(zeros), '\0');
+    SetContent(whole + tail);
+    EXPECT_THAT(Records(), ElementsAre("one"));
+    EXPECT_EQ(cut_bytes_, zeros);
+    SetContent(whole + tail + "x");
+    EXPECT_THAT(Refusal(ExitCode::kDataError), HasSubstr(" is damaged at byte "));
+  }
+}
+
+// What a job writes down in a year has gigabytes.
+TEST_F(JournalFileTest, AFileOfAnySizeIsRead) {
+  constexpr int64_t kBytes = int64_t{5} << 30;
+  Write({"one", std::string(100000, 'x'), "two"});
+  const size_t end = Content().size();
+  SetContent(Content() + std::string(100, 'd'));
+  std::filesystem::resize_file(path_, kBytes);  // a hole takes no room
+  EXPECT_THAT(Refusal(ExitCode::kDataError),
+              HasSubstr("is damaged at byte " + std::to_string(end) + ": "));
+  EXPECT_EQ(JournalFollower(path_).TakeNew().size(), 3u);
+}
+
+TEST_F(JournalFileTest, ThePastIsReadWhileMoreIsWritten) {
+  Write({"one", "two"});
+  JournalFile journal(path_, "a test");
+  std::vector<std::string> records;
+  journal.ReadPast([&](std::string_view record) {
+    records.emplace_back(record);
+    journal.Append("three");
+  });
+  EXPECT_THAT(records, ElementsAre("one", "two"));
+  journal.ForgetPast();
+  journal.ReadPast([](std::string_view) { ADD_FAILURE() << "it is forgotten"; });
 }
 
 TEST_F(JournalFileTest, AnotherFileIsLeftAlone) {
