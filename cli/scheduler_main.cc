@@ -1,35 +1,28 @@
 // poseidon_scheduler: the coordinator daemon. Gathers the nodes of a job, plans, watches, reports.
 #include <gflags/gflags.h>
 #include <glog/logging.h>
-#include <google/protobuf/text_format.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <iostream>
 #include <memory>
-#include <optional>
 #include <thread>
 #include <utility>
 
+#include "cli/job_watch.h"
 #include "core/atomic_file.h"
 #include "core/error.h"
 #include "core/files/directories.h"
 #include "core/net/host_address.h"
 #include "core/own_flags.h"
 #include "core/process/bounded_output.h"
-#include "core/process/input_lines.h"
 #include "core/program.h"
-#include "core/steady_now.h"
 #include "launch/given_up.h"
 #include "proto/job_config.h"
-#include "proto/rate_advice.h"
 #include "scheduler/journal/journal.h"
-#include "scheduler/journal/journal_writer.h"
 #include "scheduler/monitor/job_monitor.h"
 #include "scheduler/report/job_report.h"
 #include "scheduler/scheduler_actor.h"
-#include "scheduler/stragglers/batch_balancer.h"
-#include "simulation/background_replan.h"
 #include "simulation/plan_trial.h"
 #include "transport/membership/event_writer.h"
 #include "transport/membership/node_setup.h"
@@ -52,14 +45,9 @@ DEFINE_string(out, "",
 namespace poseidon {
 namespace {
 
-// How often the loop looks for a signal.
-constexpr Duration kTick = std::chrono::milliseconds(100);
-
 // What a machine that is there needs to confirm a message is a round trip; what it does not is sent
 // again after a fifth of a second.
 constexpr Duration kConfirmationTime = std::chrono::milliseconds(500);
-
-void Show(const std::string& text) { std::cout << text << std::endl; }
 
 // Another term of a job; or the first, of one that need not survive its scheduler.
 void TellOfPast(const Journal& journal, const std::string& path) {
@@ -79,301 +67,6 @@ void TellOfPast(const Journal& journal, const std::string& path) {
               : "its start"));
   }
 }
-
-// What the scheduler's program does with what the job tells it: shows it, writes it down, and goes
-// over to a better plan.
-class JobWatch {
- public:
-  // `journal` and `monitor` may be null.
-  JobWatch(ZmqRuntime& runtime, const Job& job, Journal* journal, JobMonitor* monitor)
-      : runtime_(runtime), job_(job), journal_(journal), monitor_(monitor), report_(MakeReport()) {
-    if (FLAGS_launched) launcher_.emplace(STDIN_FILENO);
-    if (journal == nullptr) return;
-    shows_joining_ = journal->state().stage == JobState::Stage::kGathering;
-    if (journal->state().plan) {
-      plan_ = *journal->state().plan;
-      balancer_.SetPlan(plan_.plan());
-    }
-    journal->TakePast([this](const wire::JournalRecord& record) {
-      report_.Restore(record);
-      if (monitor_ != nullptr) monitor_->tracker().Restore(record);
-    });
-    if (monitor_ != nullptr) monitor_->tracker().OnStragglers(report_.stragglers());
-  }
-
-  const JobReport& report() const { return report_; }
-
-  // Until the job ends; returns why it did.
-  wire::End Run(Interruption& interruption) {
-    while (true) {
-      if (interruption.Pending()) AskToStop("the scheduler was interrupted by a signal");
-      if (const auto request = interruption.TakeRequest()) PassOn(request->effect);
-      if (launcher_) HearLauncher();
-      WriteJournal();
-      const std::optional<Envelope> envelope = runtime_.mailbox().Take(kTick);
-      if (const auto replanned = replan_.Take()) OnReplanned(*replanned);
-      if (monitor_ != nullptr) monitor_->Publish(SteadyNow());
-      if (!envelope) continue;
-      if (const std::optional<wire::End> end = OnMessage(*envelope)) {
-        if (monitor_ != nullptr) monitor_->End(*end, SteadyNow());
-        return *end;
-      }
-    }
-  }
-
- private:
-  JobReport MakeReport() {
-    return JobReport(job_.cluster().workers(), [this](const wire::JournalRecord& record) {
-      journal_.Add(record, std::nullopt);
-      if (monitor_ == nullptr || !record.has_iteration()) return;
-      monitor_->tracker().OnIteration(record.iteration(), SteadyNow());
-    });
-  }
-
-  void AskToStop(const std::string& why) { Stop(MakeEnd(ExitCode::kInterrupted, why)); }
-
-  void PassOn(SignalEffect effect) {
-    Envelope asked;
-    asked.kind =
-        effect == SignalEffect::kStop ? MessageKind::kStopTraining : MessageKind::kAskSnapshot;
-    asked.to = Here(kControlLane);
-    runtime_.Post(std::move(asked));
-  }
-
-  void HearLauncher() {
-    for (const std::string& line : launcher_->Take()) {
-      wire::LostProcess lost;
-      if (!google::protobuf::TextFormat::ParseFromString(line, &lost)) continue;
-      runtime_.Post(MakeEnvelope(MessageKind::kLostProcess, Here(kControlLane), lost));
-    }
-    if (launcher_->ended()) AskToStop("it was interrupted");
-  }
-
-  void Stop(const wire::End& end) {
-    runtime_.Post(MakeEnvelope(MessageKind::kStop, Here(kControlLane), end));
-  }
-
-  // What messages have brought, and what could not be written before.
-  void WriteJournal() {
-    try {
-      SayWritten(journal_.Write(SteadyNow()));
-    } catch (const Error& error) {
-      const std::string why = std::string(error.what()) +
-                              ", and without its journal the job would not survive its scheduler";
-      LOG(ERROR) << why;
-      Stop(MakeEnd(error.exit_code(), why));
-      SayWritten(journal_.Write(SteadyNow()));
-    }
-    if (const std::optional<std::string> news = journal_.TakeNews()) Tell(*news);
-  }
-
-  void SayWritten(std::optional<int64_t> question) {
-    if (!question) return;
-    Envelope journaled;
-    journaled.kind = MessageKind::kJournaled;
-    journaled.to = Here(kControlLane);
-    journaled.iteration = *question;
-    runtime_.Post(std::move(journaled));
-  }
-
-  void OnJournal(const Envelope& envelope) {
-    wire::JournalRecord record;
-    record.ParseFromString(envelope.body.ToString());
-    journal_.Add(record, envelope.iteration);
-  }
-
-  // Everybody who watches the job.
-  void Tell(const std::string& sentence) {
-    LOG(INFO) << sentence;
-    Show(sentence);
-    if (monitor_ == nullptr) return;
-    wire::Notice notice;
-    notice.set_text(sentence);
-    notice.set_rank(-1);
-    monitor_->tracker().OnNotice(notice);
-  }
-
-  // Returns the job's end, if it is the message of that.
-  std::optional<wire::End> OnMessage(const Envelope& envelope) {
-    const std::string body = envelope.body.ToString();
-    switch (envelope.kind) {
-      case MessageKind::kJournal:
-        OnJournal(envelope);
-        break;
-      case MessageKind::kJoined:
-        OnJoined(body);
-        break;
-      case MessageKind::kPlan:
-        OnPlan(body);
-        break;
-      case MessageKind::kLinkReport:
-        OnLinkReport(body);
-        break;
-      case MessageKind::kLayerTimes:
-        OnLayerTimes(body);
-        break;
-      case MessageKind::kNotice:
-        OnNotice(body);
-        break;
-      case MessageKind::kProgress:
-        OnProgress(body);
-        break;
-      case MessageKind::kFinished:
-        OnFinished(body);
-        break;
-      case MessageKind::kRecovered:
-        OnRecovered(body);
-        break;
-      case MessageKind::kJobPhase:
-        OnJobPhase(body);
-        break;
-      case MessageKind::kOverdue:
-        OnOverdue(body);
-        break;
-      case MessageKind::kEnd:
-      case MessageKind::kFailed: {
-        wire::End end;
-        end.ParseFromString(body);
-        return end;
-      }
-      default:
-        break;
-    }
-    return std::nullopt;
-  }
-
-  void OnJoined(const std::string& body) {
-    wire::View view;
-    view.ParseFromString(body);
-    if (monitor_ != nullptr) monitor_->tracker().OnView(view);
-    // Later the places of lost nodes are taken; what comes of that is told when training goes on.
-    if (!std::exchange(shows_joining_, false)) return;
-    const wire::Node first = FindNode(view, {Role::kWorker, 0});
-    Show("all " + std::to_string(view.nodes_size()) + " nodes have joined; worker 0 is process " +
-         std::to_string(first.pid()) + " on " + first.host());
-    if (job_.communication().policy() == Communication::TIME &&
-        job_.cluster().network().tier_size() > 0) {
-      Show("planning for a network in tiers, which takes some ten seconds");
-    }
-  }
-
-  void OnNotice(const std::string& body) {
-    wire::Notice notice;
-    if (!notice.ParseFromString(body)) return;
-    Show((notice.rank() < 0 ? "" : "worker " + std::to_string(notice.rank()) + ": ") +
-         notice.text());
-    if (monitor_ != nullptr) monitor_->tracker().OnNotice(notice);
-  }
-
-  void OnJobPhase(const std::string& body) {
-    wire::JobPhase phase;
-    if (monitor_ == nullptr || !phase.ParseFromString(body)) return;
-    monitor_->tracker().OnPhase(phase, SteadyNow());
-  }
-
-  void OnOverdue(const std::string& body) {
-    wire::Silent overdue;
-    if (monitor_ == nullptr || !overdue.ParseFromString(body)) return;
-    monitor_->tracker().OnOverdue(overdue);
-  }
-
-  void OnPlan(const std::string& body) {
-    plan_.ParseFromString(body);
-    report_.OnPlan(plan_);
-    balancer_.SetPlan(plan_.plan());
-    if (monitor_ != nullptr) monitor_->tracker().OnPlan(plan_);
-    if (plan_.plan().layout() != plan_.plan().number()) return;  // one that has been shown
-    if (plan_.plan().number() > 0) {
-      Show("another plan from iteration " + std::to_string(plan_.plan().start_iteration()) + " on");
-    }
-    Show(report_.PlanTable());
-    const std::optional<std::string> advice = RateAdvice(plan_.plan(), plan_.model().update_rule());
-    if (advice && plan_.plan().number() == 0) Show("warning: " + *advice);
-  }
-
-  void OnLayerTimes(const std::string& body) {
-    wire::LayerTimes times;
-    // Two runs must not differ in what was measured.
-    if (!times.ParseFromString(body) || job_.communication().deterministic()) return;
-    replan_.Start(job_, plan_, times);
-  }
-
-  // Goes over to another plan if the measured times make one much better.
-  void OnReplanned(const Replanned& replanned) {
-    // Of a plan that is no more, for somebody has been lost or has come.
-    if (replanned.current.layout() != plan_.plan().layout()) return;
-    Show(replanned.why);
-    report_.OnRecalibration(replanned.current);
-    if (monitor_ != nullptr) monitor_->tracker().OnRecalibration(replanned.current);
-    if (!replanned.plan) return;
-    wire::PlanAndModel next = *replanned.plan;
-    *next.mutable_plan()->mutable_parts() = plan_.plan().parts();
-    runtime_.Post(MakeEnvelope(MessageKind::kSwitchPlan, Here(kControlLane), next));
-  }
-
-  void OnLinkReport(const std::string& body) {
-    wire::LinkReport links;
-    if (!links.ParseFromString(body)) return;
-    report_.OnLinks(links);
-    if (monitor_ != nullptr) monitor_->tracker().OnLinks(links);
-  }
-
-  void OnProgress(const std::string& body) {
-    wire::Progress progress;
-    if (!progress.ParseFromString(body)) return;
-    const Time now = SteadyNow();
-    if (monitor_ != nullptr) monitor_->tracker().OnProgress(progress, now);
-    if (const auto line = report_.OnProgress(progress, now)) Show(*line);
-    OnPace(progress);
-    Rebalance(progress);
-  }
-
-  void OnPace(const wire::Progress& progress) {
-    const std::vector<std::string> news = report_.OnPace(progress);
-    if (news.empty()) return;
-    for (const std::string& sentence : news) Tell(sentence);
-    if (monitor_ != nullptr) monitor_->tracker().OnStragglers(report_.stragglers());
-  }
-
-  // Goes over to other parts of the batch if they pay.
-  void Rebalance(const wire::Progress& progress) {
-    // Two runs must not differ in what was measured.
-    if (job_.communication().deterministic()) return;
-    const auto rebalanced = balancer_.Add(progress);
-    if (!rebalanced) return;
-    Show(rebalanced->why);
-    wire::PlanAndModel next = plan_;
-    next.mutable_plan()->mutable_parts()->Assign(rebalanced->parts.begin(),
-                                                 rebalanced->parts.end());
-    runtime_.Post(MakeEnvelope(MessageKind::kSwitchPlan, Here(kControlLane), next));
-  }
-
-  void OnRecovered(const std::string& body) {
-    wire::Recovered recovered;
-    if (!recovered.ParseFromString(body)) return;
-    Show(report_.OnRecovered(recovered));
-    balancer_.Forget();
-    if (monitor_ != nullptr) monitor_->tracker().OnRecovered(recovered);
-  }
-
-  void OnFinished(const std::string& body) {
-    wire::WorkerReport worker;
-    if (!worker.ParseFromString(body)) return;
-    report_.OnFinished(worker);
-    if (monitor_ != nullptr) monitor_->tracker().OnFinished(worker);
-  }
-
-  ZmqRuntime& runtime_;
-  const Job& job_;
-  JournalWriter journal_;
-  JobMonitor* monitor_;  // null: there is none
-  JobReport report_;
-  BatchBalancer balancer_;
-  BackgroundReplan replan_;
-  std::optional<InputLines> launcher_;
-  wire::PlanAndModel plan_;  // the latest
-  bool shows_joining_ = true;
-};
 
 // What the job's next scheduler is to know is written down where the job survives this one and
 // there is a place for it.
@@ -466,7 +159,7 @@ ExitCode Run() {
   RemoveEarlierSummary();
   // It reads again what a long job has written down, which the nodes are not to wait for once they
   // are heard.
-  JobWatch watch(runtime, config.job, journal.get(), monitor.get());
+  JobWatch watch(runtime, config.job, FLAGS_launched, journal.get(), monitor.get());
   runtime.Start();
   LOG(INFO) << "waiting for " << cluster.workers() << " worker(s) and " << cluster.servers()
             << " server(s) at "
