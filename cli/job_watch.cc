@@ -24,7 +24,11 @@ void Show(const std::string& text) { std::cout << text << std::endl; }
 
 JobWatch::JobWatch(ZmqRuntime& runtime, const Job& job, bool launched, Journal* journal,
                    JobMonitor* monitor)
-    : runtime_(runtime), job_(job), journal_(journal), monitor_(monitor), report_(MakeReport()) {
+    : runtime_(runtime),
+      job_(job),
+      journal_(journal, JournalPatience(job)),
+      monitor_(monitor),
+      report_(MakeReport()) {
   if (launched) launcher_.emplace(STDIN_FILENO);
   if (journal == nullptr) return;
   shows_joining_ = journal->state().stage == JobState::Stage::kGathering;

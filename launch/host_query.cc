@@ -96,7 +96,7 @@ class Asked {
 };
 
 std::string InWorkingDirectory(const std::string& script) {
-  return "cd " + ShellQuoted(NamedWorkingDirectory()) + " 2>/dev/null\n" + script;
+  return EnterWorkingDirectory() + "\n" + script;
 }
 
 // The script, for /bin/sh, whose output can be told from what others write.
@@ -134,14 +134,17 @@ const char* const kAllowanceFunctions = R"sh(
 root=
 groups() {
   while IFS=: read -r number controllers path; do
-    below=${controllers:+/$controllers}${path%/}
-    while echo "$root/sys/fs/cgroup$below" && [ -n "$below" ]; do below=${below%/*}; done
+    # Also by each controller: kernels name several in another order than the directory has.
+    for hierarchy in "$controllers" $(echo "$controllers" | tr , ' '); do
+      below=${hierarchy:+/$hierarchy}${path%/}
+      while echo "$root/sys/fs/cgroup$below" && [ -n "$below" ]; do below=${below%/*}; done
+    done
   done < "$root/proc/self/cgroup"
 } 2>/dev/null
 first_of() { cat "$1" 2>/dev/null || cat "$2" 2>/dev/null || echo none; }
 usable_cores() {
   groups | {
-    least=$(nproc)
+    least=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)
     while read -r group; do
       [ -r "$group/cpu.max" ] && read -r quota period < "$group/cpu.max" || {
         quota=$(first_of "$group/cpu.cfs_quota_us")

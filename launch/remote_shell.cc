@@ -50,7 +50,7 @@ std::string ScriptFor(const RemoteShell& shell, const RemoteCommand& command) {
   std::string script = "here=$(mktemp -d " + ShellQuoted(shell.directory) +
                        "/poseidon-XXXXXXXXXX) && head -c " + std::to_string(command.job.size()) +
                        " > " + job + " || exit 1\n";
-  script += "cd " + directory + " 2>/dev/null || echo there is no directory " + directory +
+  script += EnterWorkingDirectory() + " || echo there is no directory " + directory +
             " on this host, so paths are looked for in \"$(pwd)\" >&2\n";
   script += "command -v " + program + " >/dev/null || { echo there is no program " + program +
             " on this host, or it may not be executed >&2; " + clean + "; exit 1; }\n";
@@ -135,18 +135,12 @@ std::string LoginShellCommand(std::string_view script) {
   return command + "\")\"'";
 }
 
-std::string NamedProgramDirectory() {
-  std::string directory = ProgramDirectory();
-  try {
-    const std::filesystem::path called = FindProgram(program_invocation_name);
-    const std::filesystem::path named =
-        (NamedWorkingDirectory() / called).lexically_normal().parent_path();
-    std::error_code different;
-    if (std::filesystem::equivalent(named, directory, different)) directory = named.string();
-  } catch (const Error&) {
-    // It was called by a name that its path does not have.
-  }
-  return directory;
+std::string EnterWorkingDirectory() {
+  const std::string named = NamedWorkingDirectory();
+  const std::string here = std::filesystem::current_path().string();
+  std::string script = "cd " + ShellQuoted(named) + " 2>/dev/null";
+  if (here != named) script += " || cd " + ShellQuoted(here) + " 2>/dev/null";
+  return script;
 }
 
 ChildProcess StartRemotely(const RemoteShell& shell, const RemoteCommand& command) {

@@ -30,10 +30,10 @@ struct RemoteShell {
 // From the words of `command`, parted by blanks. Throws Error if there is no such program here.
 RemoteShell MakeRemoteShell(const std::string& command, const std::string& programs);
 
-// Where hosts have this project's programs unless somebody says otherwise: as ProgramDirectory()
-// does here, but by the path by which this program was called, if that leads there, too. It goes
-// through symbolic links, which hosts may not have, or lead elsewhere.
-std::string NamedProgramDirectory();
+// For /bin/sh on a host: enters this program's working directory, by the path by which it was
+// entered here (NamedWorkingDirectory), or else, where only this machine has a link there, by its
+// own.
+std::string EnterWorkingDirectory();
 
 struct RemoteCommand {
   std::string name;  // of the process, for messages

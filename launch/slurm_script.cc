@@ -56,7 +56,8 @@ std::string OwnSnapshot(const SlurmJob& slurm) {
          "  if [ \"$most\" -ge " +
          std::to_string(slurm.iterations) +
          " ]; then\n"
-         "    echo \"nothing is left to do: $own is of the last iteration\"\n"
+         "    echo \"nothing is left to do: $own is of the last iteration. The job failed after "
+         "that, so its last test may be missing, and $out/summary.json tells of the failure\"\n"
          "    exit 0\n  fi\n"
          "  case $own in /*) ;; *) own=$PWD/$own ;; esac\n"
          "  own=${own//\\\\/\\\\\\\\}\n  own=${own//\\\"/\\\\\\\"}\n"

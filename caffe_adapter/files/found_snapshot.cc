@@ -84,6 +84,8 @@ std::optional<std::string> FindLatestSnapshot(const std::string& prefix, fs::fil
       CheckCaffemodel(ReadSnapshot(path.string()).model);
       return path.string();
     } catch (const Error& error) {
+      // It may be read another time, and training must not go back behind it for that.
+      if (error.exit_code() == ExitCode::kFailure) throw;
       LOG(WARNING) << "passed over a snapshot: " << error.what();
     }
   }

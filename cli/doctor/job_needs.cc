@@ -7,6 +7,7 @@
 #include "cli/input/model_source.h"
 #include "proto/lanes.h"
 #include "proto/model_size.h"
+#include "transport/membership/node_setup.h"
 
 namespace poseidon {
 namespace {
@@ -63,7 +64,7 @@ JobRequirements RequirementsOf(const JobConfig& config) {
   const Job& job = config.job;
   JobRequirements requirements;
   JobNeeds& needs = requirements.needs;
-  needs.nodes = job.cluster().workers() + job.cluster().servers();
+  needs.nodes = MostNodes(job);
   needs.lanes = OfferedLanes(job, job.cluster().cores());
   needs.gpus = job.training().device() == Training::CUDA;
   needs.gpus_per_worker = job.cluster().devices_per_worker();

@@ -57,7 +57,7 @@ SlurmJob JobFromFlags() {
     slurm.snapshot_at_end = !solver.snapshot_prefix().empty() && solver.snapshot_after_train();
   }
   slurm.scheduler_port_set = cluster.has_scheduler_port();
-  slurm.programs = FlagGiven("remote_programs") ? FLAGS_remote_programs : NamedProgramDirectory();
+  slurm.programs = FlagGiven("remote_programs") ? FLAGS_remote_programs : ProgramDirectory();
   slurm.out = std::filesystem::absolute(OutputDirectory(config.job.name(), config.path))
                   .lexically_normal()
                   .string();

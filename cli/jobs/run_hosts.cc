@@ -147,8 +147,8 @@ std::string OwnAddressFor(const Host& host) {
 }
 
 RemoteShell ShellOf(const std::string& command) {
-  return MakeRemoteShell(
-      command, FlagGiven("remote_programs") ? FLAGS_remote_programs : NamedProgramDirectory());
+  return MakeRemoteShell(command,
+                         FlagGiven("remote_programs") ? FLAGS_remote_programs : ProgramDirectory());
 }
 
 }  // namespace

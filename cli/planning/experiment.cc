@@ -277,8 +277,7 @@ class Execution {
     RemoteOptions remote;
     remote.hosts = MachinesFromFlags();
     remote.shell = FLAGS_remote_shell;
-    remote.programs =
-        FlagGiven("remote_programs") ? FLAGS_remote_programs : NamedProgramDirectory();
+    remote.programs = FlagGiven("remote_programs") ? FLAGS_remote_programs : ProgramDirectory();
     return remote;
   }
 

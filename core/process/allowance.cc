@@ -7,6 +7,9 @@
 #include <fstream>
 #include <optional>
 #include <thread>
+#include <vector>
+
+#include "core/text/split.h"
 
 namespace poseidon {
 namespace {
@@ -82,12 +85,17 @@ GroupAllowance ReadGroupAllowance(const std::string& root) {
   while (std::getline(groups.ignore(std::numeric_limits<std::streamsize>::max(), ':'), controllers,
                       ':') &&
          std::getline(groups, path)) {
-    const fs::path mount = fs::path(root) / "sys/fs/cgroup" / controllers;
-    // A container may not see the groups above its own, and finds the own one in their place.
-    for (fs::path below = fs::path(path).relative_path();; below = below.parent_path()) {
-      least.cores = std::min(least.cores, CoresOf(mount / below));
-      least.memory = std::min(least.memory, MemoryOf(mount / below));
-      if (below.empty()) break;
+    std::vector<std::string> hierarchies = SplitAtCommas(controllers);
+    // Kernels name several in another order than the directory has, which has links then.
+    if (hierarchies.size() != 1) hierarchies.push_back(controllers);
+    for (const std::string& hierarchy : hierarchies) {
+      const fs::path mount = fs::path(root) / "sys/fs/cgroup" / hierarchy;
+      // A container may not see the groups above its own, and finds the own one in their place.
+      for (fs::path below = fs::path(path).relative_path();; below = below.parent_path()) {
+        least.cores = std::min(least.cores, CoresOf(mount / below));
+        least.memory = std::min(least.memory, MemoryOf(mount / below));
+        if (below.empty()) break;
+      }
     }
   }
   return least;

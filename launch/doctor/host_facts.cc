@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <sstream>
 
@@ -163,8 +164,9 @@ std::string FactsScript(const HostQuestions& questions) {
   std::string script = kFunctions;
   script += kAllowanceFunctions;
   script += kMachine;
-  script += "[ \"$(pwd)\" = " + ShellQuoted(questions.working_directory) +
-            " ] && say working_directory yes\n";
+  script += "case $(pwd) in " + ShellQuoted(questions.working_directory) + " | " +
+            ShellQuoted(std::filesystem::current_path().string()) +
+            ") say working_directory yes ;; esac\n";
   script += "programs=" + ShellQuoted(questions.programs) + "\n";
   script += "say version \"$(\"$programs/poseidon\" --version 2>/dev/null)\"\n";
   for (const char* const program : kPrograms) {

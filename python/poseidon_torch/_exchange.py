@@ -130,10 +130,8 @@ class Exchange:
     def no_sync(self) -> Iterator[None]:
         """Backward passes inside only add up; the next one outside exchanges the sum."""
         # Also where only a later plan may send factors: else the measured network would decide whether a training ends.
-        for index in range(len(self._layers)):
-            if index in self._sends_factors or (
-                self._plan_may_change and self._factors_can_pay(index)
-            ):
+        for index, layer in enumerate(self._layers):
+            if layer.rows > 0 and self._may_send_factors(index):
                 self._refuse_adding_up(index)
         before, self._synchronizing = self._synchronizing, False
         try:
@@ -189,14 +187,6 @@ class Exchange:
     def _may_send_factors(self, index: int) -> bool:
         """When the backward pass of a forward pass under way comes, which may be iterations later."""
         return self._plan_may_change or index in self._sends_factors
-
-    def _factors_can_pay(self, index: int) -> bool:
-        """Whether one worker's are less than its gradient and its part of the mean: no plan by time sends others."""
-        layer = self._layers[index]
-        if layer.rows <= 0:
-            return False
-        outputs, inputs = layer.slots[0].parameter.shape
-        return layer.rows * (outputs + inputs) < 2 * outputs * inputs
 
     def _look_at_plan(self) -> None:
         self._sends_factors.clear()

@@ -1,5 +1,6 @@
 #include "scheduler/journal/journal_writer.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace poseidon {
@@ -9,6 +10,14 @@ namespace {
 constexpr Duration kTryInterval = Seconds(1);
 
 }  // namespace
+
+Duration JournalPatience(const Job& job) {
+  const double shortest = std::min(
+      {job.cluster().join_deadline_seconds(), job.communication().stall_deadline_seconds(),
+       job.recovery().scheduler_deadline_seconds(), job.recovery().replacement_deadline_seconds()});
+  constexpr double kShare = 0.75;  // the rest is for who hears of it, and may do so late
+  return std::min(kJournalPatience, Duration(Seconds(kShare * shortest)));
+}
 
 void JournalWriter::Add(const wire::JournalRecord& record, std::optional<int64_t> question) {
   if (question) asked_ = question;
@@ -23,15 +32,22 @@ std::optional<int64_t> JournalWriter::Write(Time now) {
   if (again_at_ && now < *again_at_ && !ends_) return std::nullopt;
   try {
     AppendAll();
+    if (again_at_) news_ = "the journal is written again, and lacks nothing";
+    again_at_.reset();
+    asked_since_.reset();
   } catch (const Error& error) {
     NoticeFailure(error, now);
-    if (!MustEnd(now)) return std::nullopt;
-    journal_ = nullptr;
-    throw;
+    if (!appended_ && ends_) {
+      news_ = std::string(error.what()) + "; it does not tell that the job has ended";
+      journal_ = nullptr;
+      return std::exchange(asked_, std::nullopt);
+    }
+    // What has had room before is answered; the rest is tried again.
+    if (!appended_ && MustEnd(now)) {
+      journal_ = nullptr;
+      throw;
+    }
   }
-  if (again_at_) news_ = "the journal is written again, and lacks nothing";
-  again_at_.reset();
-  asked_since_.reset();
   if (!appended_) return std::nullopt;
   try {
     journal_->Sync();
@@ -40,7 +56,10 @@ std::optional<int64_t> JournalWriter::Write(Time now) {
     journal_ = nullptr;
     throw;
   }
-  asked_.reset();
+  if (asked_ == appended_) {
+    asked_.reset();
+    asked_since_.reset();
+  }
   return std::exchange(appended_, std::nullopt);
 }
 
@@ -64,8 +83,7 @@ void JournalWriter::NoticeFailure(const Error& error, Time now) {
 }
 
 bool JournalWriter::MustEnd(Time now) const {
-  return ends_ || waiting_bytes_ > kMostWaitingBytes ||
-         (asked_since_ && now - *asked_since_ >= kJournalPatience);
+  return waiting_bytes_ > kMostWaitingBytes || (asked_since_ && now - *asked_since_ >= patience_);
 }
 
 std::optional<std::string> JournalWriter::TakeNews() { return std::exchange(news_, std::nullopt); }

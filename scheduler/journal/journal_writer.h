@@ -13,12 +13,16 @@
 
 namespace poseidon {
 
-// How long somebody who waits for a record waits for a disk: a decision of the job, of which nobody
-// hears before.
+// How long somebody who waits for a record waits for a disk, at most: a decision of the job, of
+// which nobody hears before.
 inline constexpr Duration kJournalPatience = Seconds(300);
+// In this job: less than its nodes wait for a scheduler that says nothing, or it would end for a
+// cause that is none.
+Duration JournalPatience(const Job& job);
 // Records for which nobody waits are for the next scheduler's summary. They wait in memory as long
-// as it takes, up to so many bytes, which are those of a million iterations.
-inline constexpr size_t kMostWaitingBytes = size_t{256} << 20;
+// as it takes, up to so many bytes, which are those of half a million iterations: of more than
+// JobReport takes at once the next scheduler would hear too late.
+inline constexpr size_t kMostWaitingBytes = size_t{48} << 20;
 
 // Without a journal, or once it has failed, nothing is written and nobody waits. Not thread-safe.
 //
@@ -27,7 +31,8 @@ inline constexpr size_t kMostWaitingBytes = size_t{256} << 20;
 class JournalWriter {
  public:
   // `journal` may be null.
-  explicit JournalWriter(Journal* journal) : journal_(journal) {}
+  explicit JournalWriter(Journal* journal, Duration patience = kJournalPatience)
+      : journal_(journal), patience_(patience) {}
 
   // Takes a record, for Write. `question`: a number that grows, of who waits until it survives the
   // machine, too.
@@ -53,6 +58,7 @@ class JournalWriter {
   bool MustEnd(Time now) const;
 
   Journal* journal_;  // null: there is none, or no longer
+  Duration patience_;
   std::deque<Waiting> waiting_;
   size_t waiting_bytes_ = 0;
   bool ends_ = false;                // the job; its end is among those that wait

@@ -48,13 +48,6 @@ void SetSecurity(const Security& security, ZmqOptions& options) {
 constexpr int64_t kFilesOfLane = 3;
 constexpr int64_t kSchedulersLanes = 2;
 
-// That may ever take part at a time.
-int MostNodes(const Job& job) {
-  const int workers = std::max(job.cluster().workers(), job.elastic().max_workers());
-  return workers + job.cluster().servers() + job.recovery().spare_workers() +
-         job.recovery().spare_servers();
-}
-
 // The address of the name by which others are to reach this node.
 std::string ResolveOwnHost(const std::string& host) {
   try {
@@ -112,6 +105,12 @@ ZmqOptions NodeZmqOptions(const Job& job, const std::string& public_host) {
   // So that who has heard of a death also ends within the deadline (HeartbeatTiming).
   options.linger = std::min(options.linger, TimingOf(job).interval);
   return options;
+}
+
+int MostNodes(const Job& job) {
+  const int workers = std::max(job.cluster().workers(), job.elastic().max_workers());
+  return workers + job.cluster().servers() + job.recovery().spare_workers() +
+         job.recovery().spare_servers();
 }
 
 int64_t OpenFilesOf(int nodes, int data_lanes) {

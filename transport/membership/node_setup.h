@@ -37,6 +37,9 @@ Duration PauseDeadline(const Job& job);
 // other machines reach the node and job.security neither has a key nor says who may connect.
 ZmqOptions NodeZmqOptions(const Job& job, const std::string& public_host);
 
+// That may ever take part in the job at a time: also those that join it, and spares.
+int MostNodes(const Job& job);
+
 // What a node of a job with so many nodes and data lanes opens at most, in files and sockets.
 int64_t OpenFilesOf(int nodes, int data_lanes);
 

@@ -65,11 +65,22 @@ wire::TrainingData DescribeData(const LayerDescription& layer, SampleSource& sou
                     "then");
 }
 
+// Also a job that is run again may come before its file server is there again.
+std::unique_ptr<SampleSource> OpenSource(const LayerDescription& layer) {
+  std::unique_ptr<SampleSource> source;
+  ReadPatiently([&] { source = MakeSampleSource(layer); },
+                [](Duration pause) {
+                  std::this_thread::sleep_for(pause);
+                  return true;
+                });
+  return source;
+}
+
 }  // namespace
 
 BatchReader::BatchReader(const LayerDescription& layer, const BatchReaderOptions& options,
                          EngineDevice* device)
-    : source_(MakeSampleSource(layer)),
+    : source_(OpenSource(layer)),
       data_(DescribeData(layer, *source_)),
       shapes_(TopShapes(layer)),
       batch_(shapes_[0][0]),

@@ -12,8 +12,9 @@ namespace poseidon {
 inline constexpr Duration kReadPatience = Seconds(30);
 
 // Calls `read`, and again, ever less soon, while it throws an Error of kFailure, which may pass
-// (core/files/regular_file.h), until kReadPatience has been waited. `wait` waits so long; it
-// returns false if nobody wants the data any more. Throws what `read` has thrown last. Stateless.
+// (core/files/regular_file.h), until kReadPatience has passed since it first did so. `wait` waits
+// so long; it returns false if nobody wants the data any more. Throws what `read` has thrown last.
+// Stateless.
 //
 //   ReadPatiently([&] { source.Read(record); }, [](Duration pause) { return Sleep(pause); });
 void ReadPatiently(const std::function<void()>& read, const std::function<bool(Duration)>& wait);

@@ -110,7 +110,7 @@ class JournalTest(cluster.ClusterTest):
         )
         scheduler.signal(signal.SIGTERM)
         self.assertEqual(scheduler.wait(), cluster.INTERRUPTED)
-        self.assertIn("without its journal the job would not survive", scheduler.output())
+        self.assertIn("it does not tell that the job has ended", scheduler.output())
         for daemon in daemons.values():
             self.assertEqual(daemon.wait(), cluster.INTERRUPTED, daemon.output())
 

@@ -144,6 +144,21 @@ TEST(SnapshotTest, TheLatestIsTheNewestWhoseModelIsWhole) {
   }
 }
 
+// Whoever goes on would else go back behind it.
+TEST(SnapshotTest, OneThatCanNotBeReadForAMomentIsNotPassedOver) {
+  const TemporaryDirectory directory;
+  const std::string prefix = directory.Path("x");
+  WriteWhole(prefix, 7, "");
+  // Its first byte can't be read, as on a disk that fails.
+  std::filesystem::create_symlink("/proc/self/mem", prefix + "_iter_10.solverstate");
+  try {
+    FindLatestSnapshot(prefix);
+    FAIL() << "it was passed over";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.exit_code(), ExitCode::kFailure) << error.what();
+  }
+}
+
 // An earlier job's may have come further.
 TEST(SnapshotTest, WhatWasThereBeforeAJobIsPassedOver) {
   const TemporaryDirectory directory;

@@ -195,10 +195,10 @@ TEST_F(JournalTest, ThereIsOneScheduler) {
 // ignored.
 class FullDisk {
  public:
-  FullDisk() : signal_before_(signal(SIGXFSZ, SIG_IGN)) {
+  explicit FullDisk(rlim_t bytes = 1) : signal_before_(signal(SIGXFSZ, SIG_IGN)) {
     EXPECT_EQ(getrlimit(RLIMIT_FSIZE, &usual_), 0);
     rlimit full = usual_;
-    full.rlim_cur = 1;
+    full.rlim_cur = bytes;
     EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &full), 0);
   }
   ~FullDisk() {
@@ -254,6 +254,35 @@ TEST_F(JournalWriterTest, ADiskThatIsFullForAWhileLeavesNoGap) {
   EXPECT_THAT(Iterations(), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10));
 }
 
+TEST_F(JournalWriterTest, WhoWaitsIsAnsweredThoughWhatComesLaterHasNoRoom) {
+  const auto size = [this] { return std::filesystem::file_size(path_); };
+  const auto before = size();
+  writer_.Add(Start(), 1);
+  EXPECT_EQ(writer_.Write(Seconds(0)), 1);
+  {
+    const FullDisk full(2 * size() - before);  // for one more
+    writer_.Add(Start(), 2);
+    writer_.Add(Iteration(0), std::nullopt);
+    EXPECT_EQ(writer_.Write(Seconds(1)), 2);
+    EXPECT_EQ(writer_.Write(Seconds(1) + 2 * kJournalPatience), std::nullopt) << "nobody waits";
+  }
+  EXPECT_EQ(writer_.Write(Seconds(2) + 3 * kJournalPatience), std::nullopt);
+  EXPECT_THAT(Iterations(), ElementsAre(0));
+}
+
+// Or it would be said that the scheduler is gone.
+TEST(JournalPatienceTest, IsLessThanNodesHave) {
+  Job job;
+  EXPECT_EQ(JournalPatience(job), Seconds(45));  // of the 60 within which nodes have to join
+  job.mutable_communication()->set_stall_deadline_seconds(8);
+  EXPECT_EQ(JournalPatience(job), Seconds(6));
+  job.mutable_communication()->set_stall_deadline_seconds(1000);
+  job.mutable_cluster()->set_join_deadline_seconds(1000);
+  job.mutable_recovery()->set_scheduler_deadline_seconds(1000);
+  job.mutable_recovery()->set_replacement_deadline_seconds(1000);
+  EXPECT_EQ(JournalPatience(job), kJournalPatience);
+}
+
 TEST_F(JournalWriterTest, WhoWaitsForARecordWaitsNotForever) {
   const FullDisk full;
   writer_.Add(Iteration(0), std::nullopt);
@@ -276,8 +305,8 @@ TEST_F(JournalWriterTest, NobodyWaitsForTheEndToBeWritten) {
   Record end;
   end.mutable_end();
   writer_.Add(end, 1);
-  EXPECT_NE(MessageOf<Error>([&] { writer_.Write(Seconds(0.1)); }), "");
   EXPECT_EQ(writer_.Write(Seconds(0.1)), 1);
+  EXPECT_THAT(*writer_.TakeNews(), HasSubstr("it does not tell that the job has ended"));
 }
 
 // Sends a record between two others for each message, and one other for each timer. Timers are set

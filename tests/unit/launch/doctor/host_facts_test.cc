@@ -74,7 +74,9 @@ TEST(HostFacts, CoresAndMemoryAreThoseThatControlGroupsAllow) {
                    Seconds(60), nullptr)
         .text;
   };
-  EXPECT_EQ(ask(), std::to_string(UsableCores()) + " 8000\n");
+  cpu_set_t pinned;  // to which this process is; the groups that it is really in count not here
+  ASSERT_EQ(sched_getaffinity(0, sizeof pinned, &pinned), 0);
+  EXPECT_EQ(ask(), std::to_string(CPU_COUNT(&pinned)) + " 8000\n");
   root.Write("proc/self/cgroup", "3:memory:/job\n2:cpu,cpuacct:/job\n0::/a b/job\n");
   root.Write("sys/fs/cgroup/a b/job/cpu.max", "max 100000\n");
   root.Write("sys/fs/cgroup/a b/cpu.max", "150000 100000\n");
@@ -93,6 +95,13 @@ TEST(HostFacts, CoresAndMemoryAreThoseThatControlGroupsAllow) {
   root.Write("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n");
   EXPECT_EQ(ask(), "1 1024\n");
   EXPECT_EQ(ReadGroupAllowance(root.path()).cores, 0.5);
+  // In another order than the directory's name has, which has links by each.
+  root.Write("proc/self/cgroup", "2:freezer,cpuset:/job\n");
+  EXPECT_EQ(ReadGroupAllowance(root.path()).cores, GroupAllowance().cores);
+  root.Write("sys/fs/cgroup/cpuset/job/cpu.cfs_quota_us", "150000\n");
+  root.Write("sys/fs/cgroup/cpuset/job/cpu.cfs_period_us", "100000\n");
+  EXPECT_EQ(ReadGroupAllowance(root.path()).cores, 1.5);
+  EXPECT_EQ(ask(), "1 8000\n");
 }
 
 // The script itself, on this machine.
