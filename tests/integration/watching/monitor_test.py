@@ -266,7 +266,8 @@ class MonitorTest(MonitoredTest):
         self.check_timeline(job["timeline"], job["buckets"])
         up = '\nposeidon_node_up{role="server",rank="0",host="127.0.0.1"} 1\n'
         self.assertIn(up, ask(url, "metrics"))
-        # It pauses where measured times ask for another plan.
+        # It pauses for the plan that measured times ask for: who is stopped in it is "awaited".
+        run.await_output("with measured layer times")
         training = '\nposeidon_job_phase{phase="training"} 1\n'
         wait_for(lambda: training in ask(url, "metrics"), "metrics of a job that trains")
         self.assertEqual(ask(url, "healthz"), "ok\n")
