@@ -94,8 +94,10 @@ class _CallThread:
 
     def __init__(self):
         self._calls: queue.SimpleQueue = queue.SimpleQueue()
-        self._lock = threading.Lock()  # of what follows
+        # Of what follows. A group's finalizer comes to end() wherever Python runs it, so also while this thread has it.
+        self._lock = threading.RLock()
         self._under_way = 0  # calls, with what waits for them in this thread
+        self._ended = False  # nobody takes calls any more
         self._leaves = False
         self._thread = threading.Thread(target=self._run, name="poseidon all-reduce", daemon=True)
         self._thread.start()
@@ -107,7 +109,7 @@ class _CallThread:
         return self._under_way == 0
 
     def submit(self, call: Callable, *arguments) -> concurrent.futures.Future:
-        """Returns at once, with what `call` will have returned or raised."""
+        """Returns at once, with what `call` will have returned or raised: PoseidonError after the end."""
         done: concurrent.futures.Future = concurrent.futures.Future()
         if self._is_current():
             # By a future's callback, which may wait for it here, so that its turn would never come. All ranks come to it
@@ -115,8 +117,16 @@ class _CallThread:
             _carry_out(call, arguments, done)
             return done
         with self._lock:
-            self._under_way += 1
-        self._calls.put((call, arguments, done))
+            if not self._ended:
+                self._under_way += 1
+                self._calls.put((call, arguments, done))
+                return done
+        done.set_exception(
+            PoseidonError(
+                "an all-reduce was begun after its process group had been shut down, or while the program ends; make it "
+                "before destroy_process_group()"
+            )
+        )
         return done
 
     def check(self) -> None:
@@ -126,7 +136,7 @@ class _CallThread:
 
     def end(self) -> None:
         """Waits until all calls have been carried out."""
-        self._calls.put(None)
+        self._take_no_more()
         if not self._is_current():
             self._thread.join()
         atexit.unregister(self._leave)
@@ -136,8 +146,13 @@ class _CallThread:
 
     def _leave(self) -> None:
         self._leaves = True
-        self._calls.put(None)
+        self._take_no_more()
         self._thread.join(_LEAVE_SECONDS)
+
+    def _take_no_more(self) -> None:
+        with self._lock:
+            self._ended = True
+            self._calls.put(None)
 
     def _run(self) -> None:
         for call, arguments, done in iter(self._calls.get, None):

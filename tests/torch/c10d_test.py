@@ -3,6 +3,7 @@
 
 import concurrent.futures
 import contextlib
+import datetime
 import pathlib
 import random
 import subprocess
@@ -20,7 +21,8 @@ from ranks import PATIENCE, ROOT, Ranks
 
 sys.path.insert(0, str(ROOT / "python"))
 
-from poseidon_torch import _job, _library, c10d  # pylint: disable=wrong-import-position
+# pylint: disable=wrong-import-position
+from poseidon_torch import PoseidonError, _job, _library, c10d
 
 
 class C10d(unittest.TestCase):
@@ -78,6 +80,15 @@ class C10d(unittest.TestCase):
         self.assertEqual(warned[0], [])
         self.assertEqual(len(warned[1]), 1, warned)
         self.assertIn('tensors on meta go to gloo: the backend "poseidon" can\'t', warned[1][0])
+
+    def test_an_all_reduce_after_the_end_of_its_group_is_refused(self):
+        group = c10d.PoseidonProcessGroup(dist.HashStore(), 0, 1, datetime.timedelta(seconds=60))
+        tensor = torch.ones(1 << 16)
+        self.assertTrue(group.allreduce([tensor]).wait())
+        group.shutdown()
+        # A deadline, as it would wait for ever else.
+        with self.assertRaisesRegex(PoseidonError, "before destroy_process_group"):
+            group.allreduce([tensor]).wait(datetime.timedelta(seconds=20))
 
     def test_a_name_that_means_loopback_on_its_own_machine(self):
         """As that of node0 does in node0's /etc/hosts, by Debian's installer."""
