@@ -2,7 +2,8 @@
 are multiplied."""
 
 import contextlib
-from typing import Any, Dict, Iterator, List, Sequence, Union
+import itertools
+from typing import Any, ContextManager, Dict, Iterator, List, Sequence, Union
 
 import torch
 
@@ -25,7 +26,7 @@ class Trace:
             for module in model.modules()
         ]
         try:
-            with torch.no_grad(), torch.random.fork_rng(), _unchanged(model):
+            with torch.no_grad(), _own_random_numbers(model, example), _unchanged(model):
                 call(model, example)
         finally:
             for handle in handles:
@@ -63,6 +64,16 @@ def call(model: torch.nn.Module, example: Example) -> Any:
     if isinstance(example, torch.Tensor):
         return model(example)
     return model(*example)
+
+
+def _own_random_numbers(model: torch.nn.Module, example: Example) -> ContextManager[None]:
+    """Random numbers are drawn anew later. Of GPUs only on those that compute: PyTorch would initialize all, each of
+    which takes memory, and after which a forked process can use none."""
+    given = (example,) if isinstance(example, torch.Tensor) else example
+    given = given.values() if isinstance(given, dict) else given
+    used = itertools.chain(model.parameters(), model.buffers(), given)
+    devices = {one.device for one in used if isinstance(one, torch.Tensor) and one.is_cuda}
+    return torch.random.fork_rng(devices=devices, device_type="cuda")
 
 
 @contextlib.contextmanager

@@ -5,6 +5,8 @@ import copy
 import re
 import sys
 import unittest
+import warnings
+from unittest import mock
 
 import torch
 
@@ -14,6 +16,7 @@ import timed_tests
 sys.path.insert(0, str(ranks.ROOT / "python"))
 
 import poseidon_torch as psd  # pylint: disable=wrong-import-position
+from poseidon_torch._example import Trace, _own_random_numbers
 from poseidon_torch._job import JobOptions, Place
 from models import ConvolutionalNet, Transformer, WidePerceptron, data_of, loss_of
 
@@ -106,6 +109,32 @@ class ProfileTest(unittest.TestCase):
         self.assertEqual(as_said["lanes"]["planned"], False)
         self.assertTrue(profile.plan(4, "1Gbps", "ALL_RING", lanes=None)["lanes"]["planned"])
         self.assertTrue(profile.plan(4, "1Gbps")["lanes"]["planned"])
+
+    def test_a_model_on_the_processor_touches_no_gpu(self):
+        with (
+            mock.patch.object(torch.cuda, "device_count", lambda: 2),
+            mock.patch.object(torch.cuda, "get_rng_state", side_effect=AssertionError("a GPU's")),
+            mock.patch.object(torch.cuda, "set_rng_state"),
+            warnings.catch_warnings(),
+        ):
+            warnings.simplefilter("error")
+            model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout())
+            before = torch.get_rng_state()
+            for example in (torch.ones(2, 4), (torch.ones(2, 4),), {"input": torch.ones(2, 4)}):
+                Trace(model, example)
+        self.assertTrue(torch.equal(torch.get_rng_state(), before))
+
+    def test_random_numbers_of_the_gpus_that_compute_are_drawn_anew(self):
+        asked = []
+        with (
+            mock.patch.object(torch.cuda, "get_rng_state", asked.append),
+            mock.patch.object(torch.cuda, "set_rng_state"),
+        ):
+            on_gpu = mock.Mock(spec=torch.Tensor, is_cuda=True, device=torch.device("cuda", 1))
+            model = mock.Mock(parameters=lambda: [], buffers=lambda: [on_gpu])
+            with _own_random_numbers(model, {"input": torch.ones(2)}):
+                pass
+        self.assertEqual(asked, [torch.device("cuda", 1)])
 
     def test_mistakes(self):
         profile = self.profile_of(ConvolutionalNet)
