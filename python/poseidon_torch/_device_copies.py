@@ -114,7 +114,9 @@ class DeviceCopies:
         for departure in iter(self._departures.get, None):
             try:
                 for event in departure.events:
-                    event.synchronize()
+                    # A thread of its own begins with GPU 0, on which it would make a context and keep it.
+                    with torch.cuda.device(event.device):
+                        event.synchronize()
                 for call in departure.calls:
                     call()
             except BaseException as failure:  # pylint: disable=broad-except
@@ -141,7 +143,9 @@ class DeviceCopies:
                     flat = torch.cat([tensor.reshape(-1).float() for tensor, _ in run])
                     self._join(run).copy_(flat, non_blocking=True)
                     tensors += [flat, *(tensor for tensor, _ in run)]
-            events.append(stream.record_event())
+            event = torch.cuda.Event(blocking=True)  # else who waits for it keeps a core busy
+            event.record(stream)
+            events.append(event)
         return _Departure(events, tensors, bucket.calls)
 
     def _on_devices(self, pairs: List[Pair]) -> List[torch.Tensor]:

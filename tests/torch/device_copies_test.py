@@ -1,0 +1,118 @@
+#!/usr/bin/env python3
+"""What copying from GPUs costs the machine beside the copies: contexts, a core, pinned memory."""
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+import unittest
+from unittest import mock
+
+import torch
+
+import ranks
+import timed_tests
+
+sys.path.insert(0, str(ranks.ROOT / "python"))
+
+from poseidon_torch._device_copies import DeviceCopies  # pylint: disable=wrong-import-position
+
+# A program that copies from GPU 1 and says whether there is a context on GPU 0 afterwards.
+WITHOUT_GPU_0 = """
+import torch
+from poseidon_torch._device_copies import DeviceCopies
+
+torch.cuda.set_device(1)
+copies = DeviceCopies()
+place = torch.zeros(4)
+copies.send(range(1), [(torch.ones(4, device="cuda"), place)], lambda: None)
+copies.wait()
+print(torch._C._cuda_hasPrimaryContext(0))
+"""
+
+
+class Costs(unittest.TestCase):
+    def test_the_thread_waits_on_each_events_device_without_keeping_a_core_busy(self):
+        entered = []
+        synchronized = []
+
+        class Event:
+            """As torch.cuda's."""
+
+            def __init__(self, blocking=False):
+                self.blocking = blocking
+                self.device = None
+
+            def record(self, stream):
+                self.device = stream.device
+
+            def synchronize(self):
+                synchronized.append((self.device, self.blocking, entered[-1:]))
+
+        class Stream(contextlib.nullcontext):
+            """As torch.cuda's; one that nothing is put in."""
+
+            def __init__(self, device):
+                super().__init__()
+                self.device = device
+
+            def synchronize(self):
+                """As nothing is put in."""
+
+        @contextlib.contextmanager
+        def device(which):
+            entered.append(which)
+            yield
+            entered.pop()
+
+        copies = DeviceCopies()
+        devices = [torch.device("cuda", number) for number in range(2)]
+        # Parameters of no floats, of which nothing is copied.
+        pairs = [(mock.Mock(device=one, shape=(0,)), torch.zeros(0)) for one in devices]
+        with (
+            mock.patch.multiple(
+                torch.cuda,
+                Event=Event,
+                Stream=Stream,
+                device=device,
+                stream=lambda stream: stream,
+                current_stream=lambda device: mock.Mock(device="none"),
+            ),
+        ):
+            copies.send(range(1), pairs, lambda: None)
+            copies.wait()
+            copies.forget()
+        self.assertEqual(synchronized, [(one, True, [one]) for one in devices])
+
+    @unittest.skipUnless(torch.cuda.is_available(), "PyTorch sees no GPU")
+    def test_the_thread_keeps_no_core_busy_on_a_gpu(self):
+        copies = DeviceCopies()
+        spent = []
+        gradient, place = torch.ones(4, device="cuda"), torch.zeros(4, pin_memory=True)
+        copies.send(range(1), [(gradient, place)], lambda: spent.append(time.thread_time()))
+        copies.wait()
+        begin = time.monotonic()
+        torch.cuda._sleep(1 << 30)  # half a second or more
+        copies.send(range(1), [(gradient, place)], lambda: spent.append(time.thread_time()))
+        copies.wait()
+        waited = time.monotonic() - begin
+        copies.forget()
+        self.assertLess(spent[1] - spent[0], waited / 4)
+
+    @unittest.skipUnless(torch.cuda.device_count() > 1, "PyTorch sees no two GPUs")
+    def test_the_thread_makes_no_context_on_another_gpu(self):
+        """In a process of its own, where nobody has made one before."""
+        said = subprocess.run(
+            [sys.executable, "-c", WITHOUT_GPU_0],
+            env={**os.environ, "PYTHONPATH": str(ranks.ROOT / "python")},
+            capture_output=True,
+            text=True,
+            timeout=ranks.PATIENCE,
+            check=False,
+        )
+        self.assertEqual(said.stdout, "False\n", said.stderr)
+
+
+if __name__ == "__main__":
+    timed_tests.main()
