@@ -53,6 +53,7 @@ class DeviceCopies:
         self._joined: Dict[Tuple[int, int], torch.Tensor] = {}  # by address and floats
         self._departures: "queue.SimpleQueue[Optional[_Departure]]" = queue.SimpleQueue()
         self._failure: Optional[BaseException] = None  # of a call
+        self._has_left_memory = False  # since the last wait
         self._thread = threading.Thread(target=self._await_arrivals, daemon=True)
         self._thread.start()
 
@@ -77,6 +78,10 @@ class DeviceCopies:
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
+        # An iteration after it was left, as it is freed with the last of what the network still sends of it.
+        if self._has_left_memory:
+            self._has_left_memory = False
+            give_back_pinned()
 
     def fetch(
         self, index: int, layers: List[Layer], together: range, views_of: Callable[[int], list]
@@ -109,6 +114,7 @@ class DeviceCopies:
         self._gathered.clear()
         self._fetched.clear()
         self._joined.clear()
+        self._has_left_memory = True
 
     def _await_arrivals(self) -> None:
         for departure in iter(self._departures.get, None):
@@ -171,6 +177,13 @@ class DeviceCopies:
 def pinned_block(size: int) -> torch.Tensor:
     """Zeros that GPUs copy from and to by themselves; for Session.make_memory_by."""
     return torch.zeros(size, dtype=torch.uint8, pin_memory=True)
+
+
+def give_back_pinned() -> None:
+    """What has been freed of pinned memory: PyTorch keeps it for later, so that nobody else can have it."""
+    give_back = getattr(torch._C, "_host_emptyCache", None)  # older versions of PyTorch have none
+    if give_back is not None and torch.cuda.is_initialized():
+        give_back()
 
 
 def _by_device(pairs: Iterable[Pair]) -> Iterable[Tuple[torch.device, List[Pair]]]:

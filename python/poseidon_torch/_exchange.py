@@ -22,7 +22,7 @@ import torch
 from . import _factors
 from ._buffers import buffers_and_frozen
 from ._changes import ChangeGuard
-from ._device_copies import DeviceCopies, Pair, pinned_block
+from ._device_copies import DeviceCopies, Pair, give_back_pinned, pinned_block
 from ._forward_overlap import ForwardOverlap, LayerSteps
 from ._layer_clock import LayerClock
 from ._layers import Layer, view_of
@@ -156,6 +156,8 @@ class Exchange:
         self._remove_hooks()
         self._forget_copies()
         self._shared.finish()
+        if self._copies is not None:
+            give_back_pinned()
 
     def give_up(self, reason: str) -> None:
         """The others hear why."""

@@ -113,6 +113,21 @@ class Costs(unittest.TestCase):
         )
         self.assertEqual(said.stdout, "False\n", said.stderr)
 
+    def test_pinned_memory_is_given_back_an_iteration_after_it_was_left(self):
+        given_back = mock.Mock()
+        copies = DeviceCopies()
+        with (
+            mock.patch.object(torch._C, "_host_emptyCache", given_back, create=True),
+            mock.patch.object(torch.cuda, "is_initialized", lambda: True),
+        ):
+            copies.wait()
+            copies.forget_memory()
+            given_back.assert_not_called()
+            copies.wait()
+            copies.wait()
+            given_back.assert_called_once_with()
+        copies.forget()
+
 
 if __name__ == "__main__":
     timed_tests.main()

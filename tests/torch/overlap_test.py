@@ -355,6 +355,13 @@ class UnusedNext(OneProcess):
         copies.wait()
         for mean in copies.fetched[1]:
             self.assertFalse(mean.any(), mean)
+        # What PyTorch gives back is what is in use no more.
+        blocks = psd._process.session._blocks
+        used = []
+        give_back = {"give_back_pinned": lambda: used.append(len(blocks._kept))}
+        with mock.patch.dict(Exchange.finish.__globals__, give_back):
+            psd.shutdown()
+        self.assertEqual(used, [0])
 
     @unittest.skipUnless(torch.cuda.is_available(), "PyTorch sees no GPU")
     def test_its_mean_is_copied_before_anything_takes_its_place_on_a_gpu(self):
