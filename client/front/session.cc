@@ -77,6 +77,7 @@ class Session::Implementation {
   }
 
   void GoBack() {
+    ThrowFailure();
     const bool may = phase_ == Phase::kDeclared || phase_ == Phase::kTraining;
     if (!may || !session_.rewound()) {
       Misuse(std::string("GoBack was called ") + NameOf(phase_) +
@@ -269,7 +270,14 @@ class Session::Implementation {
     throw Error(ExitCode::kFailure, "the program uses its session wrongly: " + what);
   }
 
+  // A program may call from two threads, as one that waits for a device. Whichever calls later
+  // hears why the session has ended, too.
+  void ThrowFailure() const {
+    if (failure_) std::rethrow_exception(failure_);
+  }
+
   void Expect(Phase phase, const std::string& call) const {
+    ThrowFailure();
     if (phase_ != Phase::kEnded && session_.rewound()) {
       Misuse(call + " was called after Rewound; GoBack is next");
     }
@@ -336,9 +344,11 @@ class Session::Implementation {
     } catch (const Rewound&) {
       throw;
     } catch (const Error& error) {
+      failure_ = std::current_exception();
       End(error);
       throw;
     } catch (const std::exception& error) {  // of the program's `interrupted`, or of no memory
+      failure_ = std::current_exception();
       End(Error(ExitCode::kFailure, error.what()));
       throw;
     }
@@ -389,6 +399,7 @@ class Session::Implementation {
   WorkerSession session_;
   ModelSpec model_;
   Phase phase_ = Phase::kJoined;
+  std::exception_ptr failure_;          // what has ended the session
   bool planned_ = false;                // Declare has succeeded; without a plan there is no memory
   bool lacks_optimizer_state_ = false;  // training goes on from an iteration; nobody has given it
   int64_t first_iteration_ = 0;

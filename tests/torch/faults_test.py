@@ -47,6 +47,11 @@ class Faults(unittest.TestCase):
             results = self.expect_end(ranks, SOON, "ValueError: record 4711 is broken")
         self.assertEqual(results[1].code, 6)
 
+    def test_an_exception_is_named_where_the_thread_of_copies_hears_of_it(self):
+        with Ranks("faulty_device.py", 2, ["heard"]) as ranks:
+            results = self.expect_end(ranks, SOON, "ValueError: record 4711 is broken")
+        self.assertNotIn("uses its session wrongly", results[0].output)
+
     def test_a_rank_that_exits_is_named(self):
         with Ranks("faulty.py", 2, ["exit"]) as ranks:
             results = self.expect_end(ranks, SOON, "its program was ended by SystemExit: 5")
