@@ -162,8 +162,7 @@ class Exchange:
     def give_up(self, reason: str) -> None:
         """The others hear why."""
         self._remove_hooks()
-        self._forget_copies()
-        self._shared.give_up(reason)
+        self._shared.give_up(reason, self._forget_copies)
 
     def _forget_copies(self) -> None:
         if self._copies is not None:

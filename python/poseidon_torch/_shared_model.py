@@ -1,7 +1,7 @@
 """A model's layers in a session: what all ways of training together do with them."""
 
 import contextlib
-from typing import Dict, List, Optional, Sequence, Union
+from typing import Callable, Dict, List, Optional, Sequence, Union
 
 import torch
 
@@ -103,10 +103,11 @@ class SharedModel:
         self._forget_memory()
         self.session.close()
 
-    def give_up(self, reason: str) -> None:
-        """The others hear why."""
+    def give_up(self, reason: str, before_freeing: Callable[[], None] = lambda: None) -> None:
+        """The others hear why, and at once: `before_freeing`, called before the memory is freed, may take its time."""
         with contextlib.suppress(PoseidonError):
             self.session.fail(reason)
+        before_freeing()
         self._forget_memory()
         self.session.close()
 

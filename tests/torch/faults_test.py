@@ -52,6 +52,12 @@ class Faults(unittest.TestCase):
             results = self.expect_end(ranks, SOON, "ValueError: record 4711 is broken")
         self.assertNotIn("uses its session wrongly", results[0].output)
 
+    def test_an_exception_is_named_before_a_device_has_ended_its_copies(self):
+        with Ranks("faulty_device.py", 2, ["slow"]) as ranks:
+            ranks.processes[0].wait(SOON)
+            (ranks.out / "ended").touch()
+            self.expect_end(ranks, SOON, "ValueError: record 4711 is broken")
+
     def test_a_rank_that_exits_is_named(self):
         with Ranks("faulty.py", 2, ["exit"]) as ranks:
             results = self.expect_end(ranks, SOON, "its program was ended by SystemExit: 5")
