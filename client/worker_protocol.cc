@@ -290,7 +290,9 @@ void WorkerProtocol::OnPauseRequest(Outbox& outbox) {
 void WorkerProtocol::EndIteration(wire::Progress progress, Outbox& outbox) {
   CHECK(phase_ == Phase::kTraining) << "an iteration ends while another plan is awaited";
   progress.set_iteration(iteration_);
-  spread_.Add(ComputeSeconds(progress), progress.images());
+  // Where the program does not say how many samples an iteration has, all have equally many.
+  const int64_t samples = model().batch() > 0 ? progress.images() : 1;
+  spread_.Add(ComputeSeconds(progress), samples);
   SendToScheduler(MakeEnvelope(MessageKind::kProgress, kScheduler, progress), outbox);
   if (context_->kept != nullptr) {
     // Of no use later, and large; a copy of what was cleared has none of its memory.

@@ -175,9 +175,9 @@ bool IsDuration(double milliseconds) { return std::isfinite(milliseconds) && mil
 
 ModelSpec ToModelSpec(const Model& model) {
   if (model.layers.empty()) throw ConfigError("the model has no layers");
-  if (model.batch < 1) {
+  if (model.batch < 0) {
     throw ConfigError("the model's batch is " + std::to_string(model.batch) +
-                      "; it must be 1 or more");
+                      "; it must be 1 or more, or 0 where nobody knows");
   }
   if (model.iterations < 0) {
     throw ConfigError("the model's iterations are " + std::to_string(model.iterations) +

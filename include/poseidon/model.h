@@ -111,7 +111,7 @@ struct Model {
   // multipliers 0 only OptimizerType::kMeanGradient makes sense.
   std::vector<Layer> layers;
   Optimizer optimizer = {};
-  int64_t batch = 1;       // samples that one worker computes in an iteration
+  int64_t batch = 1;       // samples that one worker computes in an iteration; 0: not known
   int64_t iterations = 0;  // of the whole training; 0: not known
 };
 

@@ -120,7 +120,7 @@ typedef struct poseidon_model {
   const char* name;
   const poseidon_layer* layers;  // in forward order, names all different
   int layer_count;
-  int64_t batch;       // samples that one worker computes in an iteration
+  int64_t batch;       // samples that one worker computes in an iteration; 0: not known
   int64_t iterations;  // of the whole training; 0: not known
   // Not given: updated by the program, all workers get the mean of their gradients. "TorchSGD",
   // "TorchAdamW": by the servers, all workers get new values (poseidon::OptimizerType).

@@ -174,7 +174,7 @@ def distribute(
     bucket_bytes: Optional[int] = None,
     deterministic: Optional[bool] = None,
     deadline_seconds: Optional[float] = None,
-    batch_size: int = 1,
+    batch_size: Optional[int] = None,
 ) -> torch.optim.Optimizer:
     """Makes `model` train together with the other workers' and returns `optimizer`, which is to be used as before.
 
@@ -200,8 +200,8 @@ def distribute(
     the bucket of each layer are planned by that. With `deterministic`, since a measured plan is not the same twice, and
     for a model on several devices, whose passes are not measured, it is ALL_RING, or BYTES where an example is given.
     `deadline_seconds`: how long workers wait for one another before the job ends (600); longer than a test that only
-    one of them makes. `batch_size`: samples a worker computes in an iteration, for rates in the progress. The same on
-    all ranks; a job config file says all but the last itself.
+    one of them makes. `batch_size`: samples a worker computes in an iteration, for the rates that the job tells of; not
+    given: it tells of none. The same on all ranks; a job config file says all but the last itself.
 
     Raises ConfigError for what can't be trained so, PoseidonError for what happens on the way.
     """
@@ -260,6 +260,7 @@ def DiLoCo(  # pylint: disable=invalid-name
     overlap_steps: int = 0,
     mixing: Optional[float] = None,
     step_deadline_seconds: Optional[float] = None,
+    batch_size: Optional[int] = None,
     **options,
 ) -> torch.optim.Optimizer:
     """Instead of distribute, where even a few bytes an iteration are too many: DiLoCo (arXiv 2311.08105).
@@ -276,9 +277,9 @@ def DiLoCo(  # pylint: disable=invalid-name
     (not given: 0.5 with an overlap, as in the paper, else 0).
 
     `step_deadline_seconds`: an exchange is waited for as many times as long as there are steps between two of them
-    (60). `options` are distribute's `policy` (not given: ALL_RING, or ALL_PS for a codec that needs servers), `codec`,
-    `servers`, `bandwidth`, `lanes`, `bucket_bytes` (of one fragment only), `deterministic` and `deadline_seconds`. What
-    was learned since the last exchange when the training ends is exchanged by shutdown().
+    (60). `batch_size` is that of a step. `options` are distribute's `policy` (not given: ALL_RING, or ALL_PS for a codec
+    that needs servers), `codec`, `servers`, `bandwidth`, `lanes`, `bucket_bytes` (of one fragment only), `deterministic`
+    and `deadline_seconds`. What was learned since the last exchange when the training ends is exchanged by shutdown().
 
     Raises ConfigError for what can't be trained so, PoseidonError for what happens on the way.
     """
@@ -298,7 +299,9 @@ def DiLoCo(  # pylint: disable=invalid-name
             options.setdefault("bucket_bytes", 0)  # a bucket's layers are exchanged together
         if needs_servers(options.get("codec")):
             options.setdefault("policy", "ALL_PS")
-    _start(model, options, lambda session: Rounds(model, optimizer, layers, session, outer))
+    _start(
+        model, options, lambda session: Rounds(model, optimizer, layers, session, outer, batch_size)
+    )
     return optimizer
 
 

@@ -17,7 +17,7 @@ from ._hooks import OwnHook
 from ._layers import Layer
 from ._errors import ConfigError
 from ._library import Session
-from ._shared_model import SharedModel
+from ._shared_model import SharedModel, samples_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,9 +111,11 @@ class Rounds:
         layers: List[Layer],
         session: Session,
         outer: Outer,
+        batch_size: Optional[int] = None,
     ):
-        """Worker 0's parameters become everybody's. Raises PoseidonError."""
-        self._shared = SharedModel(type(model).__name__, layers, session, batch_size=1)
+        """Worker 0's parameters become everybody's. `batch_size`: samples of a step. Raises PoseidonError."""
+        samples = samples_of(batch_size, outer.every)
+        self._shared = SharedModel(type(model).__name__, layers, session, samples)
         self._options = outer
         self._step = 0  # of the round
         self._loss = float("nan")

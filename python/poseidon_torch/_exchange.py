@@ -31,7 +31,7 @@ from ._library import LayerSpec, Session
 from ._moments import timed_device
 from ._recovery import RecoveringSession
 from ._server_update import ServerUpdate
-from ._shared_model import SharedModel
+from ._shared_model import SharedModel, samples_of
 
 # Declared in front of the model's layers: a float a parameter, 1 where this worker has a gradient of it. The mean says
 # whether anybody had one; a parameter that nobody used must keep its None, or weight decay would shrink it.
@@ -51,7 +51,7 @@ class Exchange:
         layers: List[Layer],
         session: Session,
         overlap: str,
-        batch_size: int,
+        batch_size: Optional[int],
         servers: Optional[ServerUpdate],
     ):
         """Declares the model, which has these layers; worker 0's parameters become everybody's. `servers`: these
@@ -68,7 +68,8 @@ class Exchange:
         # By layer, and of their number: its first parameter's place among all.
         self._first = list(itertools.accumulate((len(layer.slots) for layer in layers), initial=0))
         used = [LayerSpec(_USED_NAME, "Used", [[self._first[-1]]])] if servers is None else []
-        self._shared = SharedModel(type(model).__name__, layers, session, batch_size, used, servers)
+        samples = samples_of(batch_size)
+        self._shared = SharedModel(type(model).__name__, layers, session, samples, used, servers)
         self._servers = servers
         self._session = session
         self._layers = layers

@@ -313,7 +313,7 @@ class Session:
         optimizer: str = "",
         first_iteration: int = 0,
     ) -> None:
-        """Waits for the plan. `batch`: samples a worker computes in an iteration.
+        """Waits for the plan. `batch`: samples a worker computes in an iteration; 0: nobody knows.
 
         `optimizer`: "TorchSGD" or "TorchAdamW", which the servers carry out; not given: workers get mean gradients.
         `first_iteration`: not 0 where the optimizer goes on with a state; worker 0's counts.

@@ -6,10 +6,19 @@ from typing import Callable, Dict, List, Optional, Sequence, Union
 import torch
 
 from ._layers import Layer
-from ._errors import PoseidonError
+from ._errors import ConfigError, PoseidonError
 from ._library import LayerMemory, LayerSpec, Session
 from ._recovery import RecoveringSession
 from ._server_update import ServerUpdate
+
+
+def samples_of(batch_size: Optional[int], steps: int = 1) -> int:
+    """That a worker computes in an iteration of so many steps; 0: the program does not say. Raises ConfigError."""
+    if batch_size is None:
+        return 0
+    if batch_size < 1:
+        raise ConfigError(f"batch_size is {batch_size}; it must be at least 1, or not given")
+    return steps * batch_size
 
 
 class SharedModel:
@@ -20,13 +29,13 @@ class SharedModel:
         name: str,
         layers: List[Layer],
         session: Union[Session, RecoveringSession],
-        batch_size: int,
+        samples: int,
         extra: Sequence[LayerSpec] = (),
         servers: Optional[ServerUpdate] = None,
     ):
         """Declares the layers behind the `extra` ones; worker 0's parameters become everybody's.
 
-        `servers`: these update the parameters; else workers get mean gradients.
+        `samples`: of samples_of. `servers`: these update the parameters; else workers get mean gradients.
 
         Raises PoseidonError.
         """
@@ -39,9 +48,9 @@ class SharedModel:
         own = servers.specs() if servers is not None else [layer.spec() for layer in layers]
         specs = [*extra, *own]
         if servers is None:
-            session.declare(name, specs, batch_size)
+            session.declare(name, specs, samples)
         else:
-            session.declare(name, specs, batch_size, servers.rule, servers.first_iteration)
+            session.declare(name, specs, samples, servers.rule, servers.first_iteration)
         if session.rank == 0:
             self._put_values()
             if servers is not None:

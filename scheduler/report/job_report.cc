@@ -226,8 +226,9 @@ std::string JobReport::ProgressLine(const wire::Progress& progress, double loss,
     line += Format("/%lld", static_cast<long long>(progress.total_iterations()));
   }
   if (!std::isnan(loss)) line += Format("  loss %.4f", loss);
-  if (seconds > 0)
+  if (seconds > 0 && since_line_.images > 0) {
     line += Format("  %.0f images/s", static_cast<double>(since_line_.images) / seconds);
+  }
   return line + Format("  communication not hidden %.0f%%", exposed);
 }
 
@@ -271,7 +272,13 @@ int64_t JobReport::Iterations() const {
   return recoveries_.empty() ? most : std::max(most, loss_.size());
 }
 
+bool JobReport::KnowsImages() const {
+  return std::ranges::any_of(finished_,
+                             [](const auto& entry) { return entry.second.images() > 0; });
+}
+
 double JobReport::ImagesPerSecond() const {
+  if (!KnowsImages()) return kUnknownValue;
   if (!recoveries_.empty()) return ImagesPerSecondOfEach();
   int64_t images = 0;
   double seconds = 0;
@@ -304,9 +311,9 @@ double JobReport::ExposedShare() const {
 std::string JobReport::Closing() const {
   if (finished_.empty()) return "no worker finished";
   const wire::WorkerReport& first = finished_.begin()->second;
-  std::string text =
-      Format("%lld iterations, %.0f images/s, communication not hidden %.0f%%",
-             static_cast<long long>(Iterations()), ImagesPerSecond(), 100 * ExposedShare());
+  std::string text = Format("%lld iterations", static_cast<long long>(Iterations()));
+  if (KnowsImages()) text += Format(", %.0f images/s", ImagesPerSecond());
+  text += Format(", communication not hidden %.0f%%", 100 * ExposedShare());
   if (first.has_test_accuracy()) text += Format(", test accuracy %.4f", first.test_accuracy());
   if (first.has_test_loss()) text += Format(", test loss %.4f", first.test_loss());
   return text + "\n" + DescribeParameters(finished_) + PredictionReview();

@@ -102,7 +102,9 @@ class JobReport {
   // Predicted against measured; empty if there is no prediction.
   std::string PredictionReview() const;
   int64_t Iterations() const;
-  double ImagesPerSecond() const;
+  // Whether a worker has told how many samples it computed: a program need not.
+  bool KnowsImages() const;
+  double ImagesPerSecond() const;  // NaN: nobody has told
   // Where processes have taken the places of others, and have not trained for as long.
   double ImagesPerSecondOfEach() const;
   double ExposedShare() const;

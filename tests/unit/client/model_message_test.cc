@@ -175,8 +175,8 @@ TEST(ModelMessage, WhatCantWorkIsRefusedByName) {
   twice.layers.push_back(twice.layers[0]);
   EXPECT_THAT(RefusalOf(twice), HasSubstr("there twice"));
   Model no_batch = OneLayer();
-  no_batch.batch = 0;
-  EXPECT_THAT(RefusalOf(no_batch), HasSubstr("batch is 0"));
+  no_batch.batch = -1;
+  EXPECT_THAT(RefusalOf(no_batch), HasSubstr("batch is -1; it must be 1 or more, or 0 where"));
   Model no_steps = OneLayer();
   no_steps.optimizer.lr_policy = LearningRatePolicy::kStep;
   no_steps.optimizer.gamma = 0.1F;

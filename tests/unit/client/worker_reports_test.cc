@@ -43,6 +43,31 @@ TEST_F(WorkerReportsTest, RemembersIterationsOnlyWhereTheJobRecovers) {
   EXPECT_THAT(Sent(), IsEmpty());
 }
 
+// A program need not say how many samples an iteration has.
+TEST_F(WorkerReportsTest, ReportsThePaceOfIterationsWhoseSamplesNobodyKnows) {
+  Join();
+  protocol_.Declare(ModelSpec(), {}, outbox_);
+  wire::PlanAndModel plan = TwoLayers(0, 0, /*at_workers=*/true);
+  plan.mutable_model()->clear_batch();
+  GivePlan(plan);
+  protocol_.Begin(outbox_);
+  Receive(Message(MessageKind::kStart));
+  constexpr int kSample = 10;
+  for (int i = 0; i < ComputeSpread::kSkipped + kSample; ++i) {
+    Iterate();
+    wire::Progress progress;
+    progress.set_iteration_seconds(0.25);
+    protocol_.EndIteration(std::move(progress), outbox_);
+  }
+  Sent();
+  protocol_.Finish({}, outbox_);
+  ASSERT_THAT(Sent(), ElementsAre(MessageKind::kFinished));
+  wire::WorkerReport report;
+  ASSERT_TRUE(report.ParseFromString(sent_[0].body.ToString()));
+  EXPECT_EQ(report.pace().iterations(), kSample);
+  EXPECT_EQ(report.pace().iteration_ms(), 250);
+}
+
 // A week's iterations would not fit: those of the last minute are what a scheduler may have missed.
 TEST_F(WorkerReportsTest, RemembersAMinuteInLessThanAMegabyte) {
   constexpr int64_t kIterations = 5000;

@@ -15,6 +15,7 @@ namespace {
 
 using testing::HasSubstr;
 using testing::Not;
+using testing::StartsWith;
 
 // Two layers of 3 and 7 floats in one bucket, and one of 5.
 wire::PlanAndModel TwoBuckets(bool predicted) {
@@ -288,6 +289,7 @@ TEST(JobReportTest, OnlyALossThatAWorkerTellsIsShown) {
   };
   wire::Progress silent = ProgressOf(0, 0, 0);
   silent.clear_loss();
+  silent.set_images(8);
   wire::Progress other = silent;
   other.set_rank(1);
   EXPECT_EQ(line_of(silent, other), "nothing") << "the first interval has only begun";
@@ -297,6 +299,22 @@ TEST(JobReportTest, OnlyALossThatAWorkerTellsIsShown) {
   EXPECT_THAT(line_of(silent, ProgressOf(1, 2, 0.5F)), HasSubstr("iteration 3  loss 0.5000  "));
   const auto losses = nlohmann::json::parse(report.Json("job", {}))["loss"];
   EXPECT_EQ(losses.dump(), "[null,null,0.5]");
+}
+
+TEST(JobReportTest, OnlyARateThatWorkersTellIsShown) {
+  JobReport report(1);
+  report.OnProgress(ProgressOf(0, 0, 1), {});
+  EXPECT_EQ(report.OnProgress(ProgressOf(0, 1, 1), Seconds(10)).value_or(""),
+            "iteration 2  loss 1.0000  communication not hidden 0%");
+  wire::WorkerReport finished = Report(0, 0.1);
+  report.OnFinished(finished);
+  EXPECT_THAT(report.Closing(), StartsWith("20 iterations, communication not hidden"));
+  EXPECT_TRUE(nlohmann::json::parse(report.Json("job", {}))["images_per_second"].is_null());
+  finished.set_training_seconds(2);
+  finished.set_images(640);
+  report.OnFinished(finished);
+  EXPECT_THAT(report.Closing(), StartsWith("20 iterations, 320 images/s, communication"));
+  EXPECT_EQ(nlohmann::json::parse(report.Json("job", {}))["images_per_second"], 320);
 }
 
 TEST(JobReportTest, ALongTrainingsSummaryStaysSmall) {
