@@ -323,7 +323,12 @@ def synchronize() -> None:
 
 def report(loss: Union[float, torch.Tensor]) -> None:
     """Before backward: this worker's loss, for the job's progress and summary.json."""
-    _exchange().report(float(loss.detach() if isinstance(loss, torch.Tensor) else loss))
+    if isinstance(loss, torch.Tensor):
+        loss = loss.detach()
+        # A device has it later, and is asked when the backward pass has ended: to wait for it here would hold up what is
+        # asked of the device next. The program may change its own meanwhile.
+        loss = float(loss) if loss.is_cpu else loss.reshape(()).clone()
+    _exchange().report(loss)
 
 
 def shutdown() -> None:

@@ -7,7 +7,7 @@ mean over all workers is what the outer optimizer, Nesterov's momentum, is given
 """
 
 import dataclasses
-from typing import List, Optional, Set
+from typing import List, Optional, Set, Union
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
@@ -118,7 +118,7 @@ class Rounds:
         self._shared = SharedModel(type(model).__name__, layers, session, samples)
         self._options = outer
         self._step = 0  # of the round
-        self._loss = float("nan")
+        self._loss: Union[float, torch.Tensor] = float("nan")
         sizes = [layer.size for layer in layers]
         self._fragments = [
             _Fragment(part, layers, outer) for part in fragments_of(sizes, outer.fragments)
@@ -144,7 +144,7 @@ class Rounds:
         """The round that is done next."""
         return self._shared.session.iteration
 
-    def report(self, loss: float) -> None:
+    def report(self, loss: Union[float, torch.Tensor]) -> None:
         """For the job's progress: this worker's loss, the last of a round counts."""
         self._loss = loss
 

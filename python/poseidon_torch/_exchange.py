@@ -15,7 +15,7 @@ import itertools
 import threading
 import time
 import weakref
-from typing import Iterator, List, Optional, Set
+from typing import Iterator, List, Optional, Set, Union
 
 import torch
 
@@ -77,7 +77,7 @@ class Exchange:
         self._synchronizing = True
         # What ends the pass under way; autograd alone has it, and drops it when an exception ends the pass.
         self._end_of_pass: Optional[weakref.ReferenceType] = None
-        self._loss = float("nan")
+        self._loss: Union[float, torch.Tensor] = float("nan")
         self._layer_of = {
             id(slot.parameter): index for index, layer in enumerate(layers) for slot in layer.slots
         }
@@ -140,7 +140,7 @@ class Exchange:
         finally:
             self._synchronizing = before
 
-    def report(self, loss: float) -> None:
+    def report(self, loss: Union[float, torch.Tensor]) -> None:
         """For the job's progress and its summary: this worker's loss of the iteration under way."""
         self._loss = loss
 

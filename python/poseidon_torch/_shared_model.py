@@ -98,9 +98,9 @@ class SharedModel:
         nothing = [0.0] * self._extra
         self.session.report_layer_times(nothing + forward_ms, nothing + backward_ms)
 
-    def end_iteration(self, loss: float) -> bool:
-        """True: the plan has changed, and with it all memory."""
-        changed = self.session.end_iteration(loss)
+    def end_iteration(self, loss: Union[float, torch.Tensor]) -> bool:
+        """True: the plan has changed, and with it all memory. Waits for a loss that is on a device."""
+        changed = self.session.end_iteration(float(loss))
         if changed:
             self._forget_memory()
         return changed

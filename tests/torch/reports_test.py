@@ -5,11 +5,54 @@ import json
 import pathlib
 import tempfile
 import unittest
+from unittest import mock
 
 import torch
 
 import timed_tests
 from one_process import OneProcess, pass_of, psd, sgd
+from poseidon_torch._library import Session
+
+
+class OnDevice(torch.Tensor):
+    """A tensor that says it is not on the processor, as those on GPUs do."""
+
+    is_cpu = False
+
+
+class Losses(OneProcess):
+    def test_a_devices_loss_is_asked_for_after_the_backward_pass_and_is_that_of_the_report(self):
+        self.init()
+        model = torch.nn.Linear(4, 4)
+        psd.distribute(model, sgd(model))
+        result = model(torch.ones(2, 4)).sum()
+        loss = torch.tensor(0.375).as_subclass(OnDevice)
+        with mock.patch.object(torch.Tensor, "__float__", side_effect=AssertionError("waited for")):
+            psd.report(loss)
+        loss.fill_(7)
+        with mock.patch.object(
+            Session, "end_iteration", autospec=True, side_effect=Session.end_iteration
+        ) as end_iteration:
+            result.backward()
+        end_iteration.assert_called_once_with(mock.ANY, 0.375)
+
+    def test_what_is_no_loss_is_refused_where_it_is_reported(self):
+        self.init()
+        model = torch.nn.Linear(4, 4)
+        psd.distribute(model, sgd(model))
+        for losses in (torch.ones(2), torch.ones(2).as_subclass(OnDevice)):
+            with self.assertRaises((RuntimeError, ValueError)):
+                psd.report(losses)
+
+    @unittest.skipUnless(torch.cuda.is_available(), "PyTorch sees no GPU")
+    def test_a_report_waits_for_no_gpu(self):
+        self.init()
+        model = torch.nn.Linear(4, 4).cuda()
+        psd.distribute(model, sgd(model))
+        loss = model(torch.ones(2, 4, device="cuda")).sum()
+        torch.cuda.set_sync_debug_mode("error")
+        self.addCleanup(torch.cuda.set_sync_debug_mode, "default")
+        psd.report(loss)
 
 
 class Rates(unittest.TestCase):
