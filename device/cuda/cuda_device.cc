@@ -6,10 +6,13 @@
 #include <array>
 #include <chrono>
 #include <new>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "device/cuda/check.h"
 #include "device/cuda/current_device.h"
+#include "device/cuda/sum.h"
 
 namespace poseidon {
 namespace {
@@ -49,6 +52,17 @@ bool IsNotReady(cudaError_t error) {
 
 std::string Mebibytes(size_t bytes) { return std::to_string(bytes >> 20U) + " MiB"; }
 
+// The first kernel would come in the first update, when the job has begun. The device is current.
+void CheckKernels(const cudaDeviceProp& device, const std::string& name) {
+  const std::optional<std::string> why = cuda::WhyNoKernelRuns();
+  if (!why) return;
+  const std::string capability = std::to_string(device.major) + "." + std::to_string(device.minor);
+  throw ConfigError("training.device is cuda, but this build's kernels can't run on " + name +
+                    ", of compute capability " + capability + ": " + *why +
+                    "; build with -DPOSEIDON_CUDA_ARCHITECTURES=" + std::to_string(device.major) +
+                    std::to_string(device.minor) + ", or train on the CPU");
+}
+
 class CudaDevice : public Device {
  public:
   explicit CudaDevice(int index) : index_(index) {
@@ -56,6 +70,7 @@ class CudaDevice : public Device {
     CheckCuda(cudaGetDeviceProperties(&properties, index), "describe device");
     name_ = "cuda device " + std::to_string(index) + " (" + properties.name + ")";
     const CurrentCudaDevice current(index);
+    CheckKernels(properties, name_);
     int least = 0, greatest = 0;
     CheckCuda(cudaDeviceGetStreamPriorityRange(&least, &greatest), "describe device");
     for (cudaStream_t& stream : streams_) {

@@ -14,4 +14,17 @@ void Scale(std::span<float> floats, float factor, CudaStream stream) {
   LaunchEach(ScaleEach{floats.data(), factor}, floats.size(), stream, "ScaleEach");
 }
 
+std::optional<std::string> WhyNoKernelRuns() {
+  cudaFuncAttributes attributes;
+  const cudaError_t error = cudaFuncGetAttributes(&attributes, EachKernel<ScaleEach>);
+  // The latter two are of a driver that can't make machine code of the PTX.
+  if (error == cudaErrorNoKernelImageForDevice || error == cudaErrorUnsupportedPtxVersion ||
+      error == cudaErrorJitCompilerNotFound) {
+    cudaGetLastError();  // or this thread's next launch would be blamed
+    return cudaGetErrorString(error);
+  }
+  CheckCuda(error, "look at a kernel");
+  return std::nullopt;
+}
+
 }  // namespace poseidon::cuda

@@ -4,7 +4,9 @@
 // may call. Throws Error if CUDA refuses the launch.
 #pragma once
 
+#include <optional>
 #include <span>
+#include <string>
 
 #include "device/cuda/stream.h"
 
@@ -15,5 +17,10 @@ void AddInto(std::span<float> accumulator, std::span<const float> addend, CudaSt
 
 // floats[i] *= factor.
 void Scale(std::span<float> floats, float factor, CudaStream stream);
+
+// Why the GPU that is current can't run these kernels, in CUDA's words, nor any others of the
+// build, which are all made for the same GPUs (POSEIDON_CUDA_ARCHITECTURES); nothing if it can.
+// Throws Error if CUDA fails otherwise.
+std::optional<std::string> WhyNoKernelRuns();
 
 }  // namespace poseidon::cuda

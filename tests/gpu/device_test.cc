@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "core/random.h"
 #include "device/cuda/cuda_device.h"
+#include "device/cuda/current_device.h"
 #include "device/cuda/sum.h"
 #include "device/pinned_pool.h"
 #include "tests/gpu/on_device.h"
@@ -30,6 +31,11 @@ void Await(Device& device, DeviceStream stream) {
   device.Notify(stream, [&] { done.set_value(); });
   ASSERT_EQ(done.get_future().wait_for(kPatience), std::future_status::ready);
   device.Check();
+}
+
+TEST(CudaDevice, IsRefusedOnlyIfNoKernelRunsOnIt) {
+  const CurrentCudaDevice current(0);
+  EXPECT_EQ(cuda::WhyNoKernelRuns(), std::nullopt);
 }
 
 TEST(CudaDevice, CopiesWhatAPlainCopyDoes) {
