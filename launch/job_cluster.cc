@@ -197,8 +197,9 @@ JobCluster::Node JobCluster::ProgramNode(int rank) const {
     }
     library = PreloadedLibraryThere(options_.hosts->shell);
   } else {
+    // What the user preloads comes first, as a sanitizer's runtime has to.
     const char* const preloaded = std::getenv("LD_PRELOAD");
-    if (preloaded != nullptr) library += ":" + std::string(preloaded);
+    if (preloaded != nullptr) library = std::string(preloaded) + ":" + library;
     node.command.push_back("POSEIDON_JOB=" +
                            std::filesystem::absolute(options_.out + "/job.prototxt").string());
   }

@@ -9,6 +9,7 @@
 // ours, so the shells and interpreters that a script goes through can load it, too.
 //
 // A program that takes part by itself, with libposeidon.so (include/poseidon/), is left alone.
+// One that was built with AddressSanitizer starts as it does without this library.
 //
 // Refused with a message: a program with Caffe linked statically (nothing can stand before it), a
 // libcaffe.so that lacks one of the functions, and a program that has the patch inside, as
@@ -187,9 +188,17 @@ __attribute__((destructor)) void FinishJob() {
 
 }  // namespace
 
-// The functions that stand before Caffe's.
 extern "C" {
 
+// AddressSanitizer's runtime asks the first library that has this for its options, before those of
+// ASAN_OPTIONS. It refuses to start behind a library that it does not know, as this one is in a
+// program that was built with it; it works all the same.
+__attribute__((visibility("default"))) const char* PoseidonAsanOptions() asm(
+    "__asan_default_options");
+
+const char* PoseidonAsanOptions() { return "verify_asan_link_order=0"; }
+
+// The functions that stand before Caffe's.
 __attribute__((visibility("default"))) void PoseidonConstruct(
     void* solver, const void* parameter) asm("_ZN5caffe6SolverIfEC2ERKNS_15SolverParameterE");
 __attribute__((visibility("default"))) void

@@ -12,9 +12,11 @@ class PreloadTest(cluster.ClusterTest):
     def run_preloaded(self, *command):
         cluster.needs_preloading(self)
         library = os.path.join(cluster.programs(), "libposeidon_caffe_preload.so")
+        # Without what tests of builds with sanitizers run with.
+        environment = {name: os.environ[name] for name in os.environ if name != "ASAN_OPTIONS"}
         done = subprocess.run(
             command,
-            env={**os.environ, "LD_PRELOAD": library},
+            env={**environment, "LD_PRELOAD": library},
             capture_output=True,
             text=True,
             timeout=60,
@@ -28,6 +30,38 @@ class PreloadTest(cluster.ClusterTest):
     def test_other_programs_run_as_ever(self):
         code, said = self.run_preloaded("/bin/sh", "-c", "exit 7")
         self.assertEqual((code, said), (7, ""))
+
+    def test_a_program_with_address_sanitizer_runs(self):
+        """Its runtime refuses to start behind a library that it does not know."""
+        program = self.path("with_sanitizer")
+        subprocess.run(
+            ["c++", "-fsanitize=address", "-x", "c++", "-", "-o", program],
+            input="int main() { return 7; }",
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        self.assertEqual(self.run_preloaded(program), (7, ""))
+
+    def test_what_the_user_preloads_is_loaded_first(self):
+        """As the runtime of a sanitizer that the program is built with has to be."""
+        cluster.needs_preloading(self)
+        config = self.write("config.prototxt", cluster.replay_config(workers=1, servers=1))
+        run = self.start(
+            "poseidon",
+            "run",
+            f"--config={config}",
+            f"--out={self.path('out')}",
+            "--",
+            *("/bin/sh", "-c", 'echo "preloaded: $LD_PRELOAD"; exit 3'),
+            name="run",
+            prefix=("env", "LD_PRELOAD=libm.so.6"),
+        )
+        self.assertEqual(run.wait(), 3)
+        with open(self.path("out/logs/worker-0.log"), encoding="utf-8") as log:
+            self.assertRegex(
+                log.read(), r"preloaded: libm\.so\.6:\S*libposeidon_caffe_preload\.so\n"
+            )
 
     def test_refuses_static_linking(self):
         code, said = self.run_preloaded(self.program("caffe_linked_statically"))
