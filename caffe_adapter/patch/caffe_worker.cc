@@ -5,6 +5,7 @@
 #include "client/front/session_options.h"
 #include "client/worker_session.h"
 #include "core/error.h"
+#include "core/own_process.h"
 
 namespace poseidon {
 namespace {
@@ -79,11 +80,14 @@ class CaffeWorker::Implementation {
     }
   }
 
+  bool IsOurs() const { return process_.IsThis(); }
+
   const WorkerSession& session() const { return session_; }
 
   // Carries out what the program asks for. An error ends this: the others hear the reason.
   template <typename Action>
   void Do(const Action& action) {
+    process_.Check("this CaffeWorker");
     if (ended_) throw Error(ExitCode::kFailure, "the program uses its CaffeWorker after its end");
     try {
       action(distributed_);
@@ -119,6 +123,7 @@ class CaffeWorker::Implementation {
   }
 
  private:
+  const OwnProcess process_;
   ProgramSolver solver_;
   const int layers_;
   WorkerSession session_;
@@ -130,7 +135,10 @@ class CaffeWorker::Implementation {
 CaffeWorker::CaffeWorker(const SessionOptions& options, Solver& solver)
     : implementation_(std::make_unique<Implementation>(options, solver)) {}
 
-CaffeWorker::~CaffeWorker() = default;
+// In a forked child the threads behind it are not there, so nothing is destroyed.
+CaffeWorker::~CaffeWorker() {
+  if (!implementation_->IsOurs()) static_cast<void>(implementation_.release());
+}
 
 int CaffeWorker::rank() const { return implementation_->session().rank(); }
 int CaffeWorker::workers() const { return implementation_->session().workers(); }

@@ -19,6 +19,7 @@
 #include <link.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/types.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -141,8 +142,10 @@ Function* Patch(const char* name) {
 }
 
 // Functions that take the place of the program's own have no object that could keep this.
-bool joined = false;  // by this process
+pid_t joined = 0;  // the process that has; not a child that it forks
 bool solving = false;
+
+bool HasJoined() { return joined == getpid(); }
 
 void Join() {
   const char* config = std::getenv("POSEIDON_JOB");
@@ -151,7 +154,7 @@ void Join() {
     Refuse("POSEIDON_JOB or POSEIDON_RANK is not set; start programs by `poseidon run -- PROGRAM`");
   }
   Patch<void(const char*, int)>("PoseidonCaffeJoin")(config, std::atoi(rank));
-  joined = true;
+  joined = getpid();
 }
 
 // A solver is made from a SolverParameter or from the name of a file: either way a reference.
@@ -183,7 +186,7 @@ __attribute__((constructor)) void CheckProgram() {
 }
 
 __attribute__((destructor)) void FinishJob() {
-  if (joined) Patch<void()>("PoseidonCaffeFinish")();
+  if (HasJoined()) Patch<void()>("PoseidonCaffeFinish")();
 }
 
 }  // namespace
@@ -218,7 +221,7 @@ void PoseidonConstructFromFile(void* solver, const void* file) {
 
 // The patch calls Solve again, on worker 0, for Caffe's own.
 void PoseidonSolve(void* solver, const char* resume_file) {
-  if (solving || !joined) {
+  if (solving || !HasJoined()) {
     Original<void(void*, const char*)>(kSolve)(solver, resume_file);
     return;
   }

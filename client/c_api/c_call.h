@@ -3,9 +3,6 @@
 // process does not touch what its parent made.
 #pragma once
 
-#include <sys/types.h>
-#include <unistd.h>
-
 #include <exception>
 #include <functional>
 #include <memory>
@@ -13,6 +10,7 @@
 #include <string>
 
 #include "core/error.h"
+#include "core/own_process.h"
 #include "poseidon/poseidon.h"
 #include "poseidon/rewound.h"
 
@@ -65,7 +63,7 @@ class CHandle {
   // In a forked child the threads behind the object are not there, so nothing is destroyed; nor is
   // the lock free if another thread was in a call.
   ~CHandle() {
-    if (!IsOurs()) {
+    if (!process_.IsThis()) {
       static_cast<void>(object_.release());
       return;
     }
@@ -78,11 +76,7 @@ class CHandle {
   // Throws Error in a forked child.
   template <typename Action>
   void With(const Action& action) {
-    if (!IsOurs()) {
-      throw Error(ExitCode::kFailure,
-                  "this handle was made by process " + std::to_string(process_) +
-                      ", of which this one is a fork; only that process can use it");
-    }
+    process_.Check("this handle");
     const std::lock_guard lock(mutex_);
     action(*object_);
   }
@@ -91,15 +85,13 @@ class CHandle {
   // interrupted may run a signal's handler that comes here, too.
   template <typename Number, typename Getter>
   Number Get(Number otherwise, const Getter& getter) const {
-    if (!IsOurs()) return otherwise;
+    if (!process_.IsThis()) return otherwise;
     const std::lock_guard lock(mutex_);
     return getter(*object_);
   }
 
  private:
-  bool IsOurs() const { return getpid() == process_; }
-
-  const pid_t process_ = getpid();
+  const OwnProcess process_;
   mutable std::recursive_mutex mutex_;
   std::unique_ptr<Object> object_;
 };

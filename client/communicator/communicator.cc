@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "core/net/host_address.h"
 #include "core/net/ip_networks.h"
+#include "core/own_process.h"
 #include "core/steady_now.h"
 #include "core/units.h"
 #include "proto/wire.pb.h"
@@ -97,6 +98,8 @@ class Communicator::Implementation {
   Implementation(const Implementation&) = delete;
   Implementation& operator=(const Implementation&) = delete;
 
+  bool IsOurs() const { return process_.IsThis(); }
+
   int rank() const { return options_.rank; }
   int workers() const { return static_cast<int>(options_.endpoints.size()); }
   // By what all ranks call each other, so that they agree.
@@ -111,6 +114,7 @@ class Communicator::Implementation {
 
   // Carries `call` out on `floats`.
   void Run(CollectiveCall call, std::span<float> floats, Time deadline) {
+    process_.Check("this communicator");
     if (failure_) ThrowAs(failure_->exit_code(), failure_->what());
     deadline_ = deadline;
     call.number = call_.number + 1;
@@ -235,6 +239,7 @@ class Communicator::Implementation {
     call_.lease.reset();
   }
 
+  const OwnProcess process_;
   const CommunicatorOptions options_;
   CollectiveCall call_;  // the last one; lanes read it
   Time deadline_{};
@@ -246,7 +251,10 @@ class Communicator::Implementation {
 Communicator::Communicator(const CommunicatorOptions& options)
     : implementation_(std::make_unique<Implementation>(options)) {}
 
-Communicator::~Communicator() = default;
+// In a forked child the threads behind it are not there, so nothing is destroyed.
+Communicator::~Communicator() {
+  if (!implementation_->IsOurs()) static_cast<void>(implementation_.release());
+}
 
 int Communicator::rank() const { return implementation_->rank(); }
 

@@ -9,6 +9,7 @@
 #include "client/front/session_options.h"
 #include "client/worker_session.h"
 #include "core/arithmetic/update_rule.h"
+#include "core/own_process.h"
 #include "core/parameter_hash.h"
 #include "core/steady_now.h"
 #include "proto/model_size.h"
@@ -51,6 +52,8 @@ class Session::Implementation {
     }
   }
 
+  bool IsOurs() const { return process_.IsThis(); }
+
   const WorkerSession& session() const { return session_; }
 
   void Declare(const Model& model, int64_t first_iteration) {
@@ -77,6 +80,7 @@ class Session::Implementation {
   }
 
   void GoBack() {
+    process_.Check(kObject);
     ThrowFailure();
     const bool may = phase_ == Phase::kDeclared || phase_ == Phase::kTraining;
     if (!may || !session_.rewound()) {
@@ -256,7 +260,10 @@ class Session::Implementation {
     phase_ = Phase::kEnded;
   }
 
-  void Fail(const std::string& reason) { End(Error(ExitCode::kFailure, reason)); }
+  void Fail(const std::string& reason) {
+    process_.Check(kObject);
+    End(Error(ExitCode::kFailure, reason));
+  }
 
  private:
   void BeginTraining() {
@@ -277,6 +284,7 @@ class Session::Implementation {
   }
 
   void Expect(Phase phase, const std::string& call) const {
+    process_.Check(kObject);
     ThrowFailure();
     if (phase_ != Phase::kEnded && session_.rewound()) {
       Misuse(call + " was called after Rewound; GoBack is next");
@@ -396,6 +404,9 @@ class Session::Implementation {
     return report;
   }
 
+  static constexpr const char* kObject = "this session";
+
+  const OwnProcess process_;
   WorkerSession session_;
   ModelSpec model_;
   Phase phase_ = Phase::kJoined;
@@ -413,7 +424,10 @@ class Session::Implementation {
 Session::Session(const SessionOptions& options)
     : implementation_(std::make_unique<Implementation>(options)) {}
 
-Session::~Session() = default;
+// In a forked child the threads behind it are not there, so nothing is destroyed.
+Session::~Session() {
+  if (!implementation_->IsOurs()) static_cast<void>(implementation_.release());
+}
 
 int Session::rank() const { return implementation_->session().rank(); }
 int Session::workers() const { return implementation_->session().workers(); }

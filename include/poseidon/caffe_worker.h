@@ -39,7 +39,7 @@
 // compute; only OnGradientsReady waits. Solvers of a stock Caffe need no such program:
 // docs/caffe.md.
 //
-// Errors and thread safety are Session's (poseidon/session.h).
+// Errors, thread safety and what a forked child can do are Session's (poseidon/session.h).
 #pragma once
 
 #include <cstdint>

@@ -31,6 +31,9 @@
 // After an error of any but the first kind the floats hold anything and the communicator is of no
 // more use: every call throws that error again.
 //
+// A child that the program forks can't use the communicator: calls throw Error in it, and its
+// destructor does nothing.
+//
 // Thread safety: one thread at a time. Several communicators (on other ports) are independent.
 #pragma once
 

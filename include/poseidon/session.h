@@ -47,6 +47,10 @@
 // In a job with `recovery` a program that sets SessionOptions::goes_back survives the loss of other
 // workers and of servers, and another process may take its own place: see poseidon/rewound.h.
 //
+// A child that the program forks, as data loaders are, has a copy of the session without its
+// threads: it can read what is there (rank, iteration, values), other calls throw Error in it, and
+// its destructor does nothing.
+//
 // Thread safety: one thread, at a time.
 #pragma once
 

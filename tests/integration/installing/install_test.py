@@ -140,6 +140,12 @@ class InstallTest(installed.InstalledTest):
         self.assertIn("no more of this", said)
         self.assertNotIn("the program ended its session before Finish", said)
 
+    def test_children_that_a_program_forks_leave_its_session_alone(self):
+        summary = self.run_program(self.program("misuse"), "fork", workers=1)
+        self.assert_same_parameters(summary, 1)
+        with open(self.path("out/logs/worker-0.log"), encoding="utf-8") as log:
+            self.assertRegex(log.read(), r"this session was made by process \d+, of which this one")
+
     def test_a_session_whose_declare_has_failed_has_no_memory(self):
         self.misuse("differ", cluster.CONFIG_ERROR)
         for rank in range(2):

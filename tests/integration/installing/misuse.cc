@@ -1,11 +1,15 @@
 // Makes the mistakes that a program can make with a Session, writes what it is told to the file
 // that the first argument names, and trains on. With "give-up" it leaves the job instead; with
 // "differ" it declares another model than the other workers and asks for its memory; with "throw"
-// it is interrupted by an exception of its own; with "later" as the second argument it goes on from
-// an iteration, with another worker.
+// it is interrupted by an exception of its own; with "fork" it forks children in the loop, as data
+// loaders are; with "later" as the second argument it goes on from an iteration, with another
+// worker.
 #include <poseidon/session.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <chrono>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <iostream>
@@ -67,6 +71,42 @@ void ThrowWhileItWaits() {
   }
 }
 
+// What a child ends with that has made the mistake to use its copy of the session, and returned
+// from main.
+int EndOfChild(poseidon::Session& session) {
+  alarm(60);  // a wait for a thread of the parent's would never end
+  const bool reads = session.rank() == 0 && session.values(0).size() == 2;
+  try {
+    session.GradientReady(0);
+  } catch (const poseidon::Error& error) {
+    std::cerr << error.what() << std::endl;
+    return reads ? 0 : 1;
+  }
+  return 1;
+}
+
+// `events`: the file in which a worker that has ended tells how.
+int TrainWithForks(poseidon::Session& session, const std::string& events) {
+  session.Declare(kModel);
+  session.Begin();
+  while (session.iteration() < kModel.iterations) {
+    session.WaitFresh(0);
+    const pid_t child = fork();
+    if (child == 0) return EndOfChild(session);
+    int status = -1;
+    const bool ended = waitpid(child, &status, 0) == child && status == 0;
+    if (!ended || std::filesystem::exists(events)) {
+      std::cerr << "the child's status is " << status << ", or it has told that the worker ended"
+                << std::endl;
+      return 1;
+    }
+    session.GradientReady(0);
+    session.EndIteration();
+  }
+  session.Finish();
+  return 0;
+}
+
 }  // namespace
 
 int main(int count, char** words) {
@@ -75,8 +115,12 @@ int main(int count, char** words) {
     ThrowWhileItWaits();
     return 1;
   }
-  poseidon::Session session(poseidon::SessionOptions::FromEnvironment());
+  const poseidon::SessionOptions options = poseidon::SessionOptions::FromEnvironment();
+  poseidon::Session session(options);
   if (argument == "give-up") return session.rank();
+  if (argument == "fork") {
+    return TrainWithForks(session, options.trace_directory + "/worker-0.events.json");
+  }
   if (argument == "differ") {
     try {
       AskForMemoryOfNoPlan(session);

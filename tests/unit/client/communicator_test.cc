@@ -467,5 +467,27 @@ TEST(CommunicatorFailureTest, OptionsThatMakeNoSenseAreRefused) {
   other.join();
 }
 
+// It has none of the threads behind it.
+TEST(CommunicatorTest, AForkedChildCanNeitherUseNorEndIt) {
+  auto all =
+      std::make_unique<Communicator>(CommunicatorOptions{.rank = 0, .endpoints = FreeEndpoints(1)});
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(60);  // a wait for such a thread would never end
+    std::string said;
+    try {
+      all->Barrier();
+    } catch (const Error& error) {
+      said = error.what();
+    }
+    all.reset();
+    _exit(said.find("of which this one is a fork") == std::string::npos ? 1 : 0);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  all->Barrier();
+}
+
 }  // namespace
 }  // namespace poseidon
