@@ -16,14 +16,14 @@ constexpr int kFirstLogLevel = google::GLOG_WARNING;
 
 }  // namespace
 
-// A process that has set glog up itself keeps what it has chosen.
+// A program that sets glog up itself keeps what it has chosen. Glog is not initialized here: nobody
+// can do that twice, and the program may do it later. It writes to stderr until then.
 void SetUpLog() {
   static std::once_flag once;
   std::call_once(once, [] {
-    if (google::IsGoogleLoggingInitialized()) return;
-    FLAGS_logtostderr = true;
-    FLAGS_minloglevel = kFirstLogLevel;
-    google::InitGoogleLogging("poseidon");
+    const bool is_set_up =
+        google::IsGoogleLoggingInitialized() || FLAGS_minloglevel != google::GLOG_INFO;
+    if (!is_set_up) FLAGS_minloglevel = kFirstLogLevel;
   });
 }
 

@@ -64,6 +64,8 @@ const char* poseidon_version(void);
 const char* poseidon_last_error(void);
 
 // What the library says by itself goes to stderr: 0 information, 1 warnings (at first), 2 errors.
+// It says it by glog: of a program that uses glog, too, and may set it up before or after, this is
+// the FLAGS_minloglevel, which is left as it is where the program has chosen one.
 void poseidon_set_log_level(int least_severity);
 
 // Asked a few times a second while a call waits, in the thread that called; not 0: the call ends

@@ -1,3 +1,4 @@
+#include <glog/logging.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -150,6 +151,21 @@ TEST(CInterface, AForkCanNeitherUseNorEndAHandle) {
   EXPECT_EQ(status, 0);
   EXPECT_EQ(poseidon_communicator_barrier(all), 0);
   poseidon_communicator_destroy(all);
+}
+
+// Who initializes glog twice is ended by it.
+TEST(CInterface, AProgramMaySetGlogUpAfterItsFirstHandle) {
+  const std::vector<std::string> endpoints = FreeEndpoints(1);
+  const std::vector<const char*> texts = Texts(endpoints);
+  const poseidon_communicator_options options = OptionsOf(0, texts);
+  const auto set_up_and_add = [&] {
+    poseidon_communicator* all = nullptr;
+    if (poseidon_communicator_create(&options, &all) != 0) return 1;
+    google::InitGoogleLogging("program");
+    float one = 1;
+    return poseidon_communicator_all_reduce(all, &one, 1, nullptr);
+  };
+  EXPECT_EXIT(_exit(set_up_and_add()), testing::ExitedWithCode(0), "");
 }
 
 struct Number {
