@@ -1,6 +1,8 @@
 #include "worker/torch/layers/torch_layer.h"
 
+#include <ATen/TensorIndexing.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/index_select.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
@@ -250,6 +252,16 @@ std::unique_ptr<TorchLayer> MakeLayerWithGradient(const TorchLayerInput& input,
 std::unique_ptr<TorchLayer> MakeLayerWithoutGradient(const TorchLayerInput& input,
                                                      TensorFunction function) {
   return std::make_unique<LayerWithoutGradient>(input.description, std::move(function));
+}
+
+at::Tensor SelectIndices(const at::Tensor& from, int64_t axis, const at::Tensor& indices) {
+  // Its gradient adds up what goes to one place in the indices' order on a CPU and in any order on
+  // a GPU. That of at::index sorts by places on a GPU, but on a CPU threads take turns.
+  if (from.is_cpu()) return at::index_select(from, axis, indices);
+  std::vector<at::indexing::TensorIndex> all(axis,
+                                             at::indexing::TensorIndex(at::indexing::Slice()));
+  all.emplace_back(indices);
+  return from.index(all);
 }
 
 }  // namespace poseidon

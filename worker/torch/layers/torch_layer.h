@@ -120,6 +120,10 @@ std::unique_ptr<TorchLayer> MakeLayerWithGradient(const TorchLayerInput& input,
 std::unique_ptr<TorchLayer> MakeLayerWithoutGradient(const TorchLayerInput& input,
                                                      TensorFunction function);
 
+// at::index_select with a gradient that has the same bits in each run, also where an index comes
+// more than once.
+at::Tensor SelectIndices(const at::Tensor& from, int64_t axis, const at::Tensor& indices);
+
 // The makers, by family.
 
 // torch_learned_layers.cc: with parameters.

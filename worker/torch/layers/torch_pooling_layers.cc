@@ -6,7 +6,6 @@
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/cumsum.h>
 #include <ATen/ops/gather.h>
-#include <ATen/ops/index_select.h>
 #include <ATen/ops/max_pool2d.h>
 #include <ATen/ops/max_pool2d_with_indices.h>
 #include <ATen/ops/max_pool2d_with_indices_backward.h>
@@ -281,7 +280,7 @@ std::unique_ptr<TorchLayer> MakeSpp(const TorchLayerInput& input) {
 }
 
 // Each place of the window becomes a channel: channels x kernel, then the places of the window on
-// the image. In any number of directions: index_select picks, direction by direction, the values
+// the image. In any number of directions: SelectIndices picks, direction by direction, the values
 // under each place of the kernel.
 std::unique_ptr<TorchLayer> MakeIm2col(const TorchLayerInput& input) {
   const caffe::ConvolutionParameter& p = input.description.parameter.convolution_param();
@@ -311,7 +310,7 @@ std::unique_ptr<TorchLayer> MakeIm2col(const TorchLayerInput& input) {
           const at::Tensor kernel =
               at::arange(window.kernel[i], numbers).mul_(window.dilation[i]).unsqueeze(1);
           const at::Tensor places = at::arange(top[axis + 1 + i], numbers).mul_(window.stride[i]);
-          picked = at::index_select(picked, 2 + i, kernel.add(places).flatten());
+          picked = SelectIndices(picked, 2 + i, kernel.add(places).flatten());
         }
         return {picked.reshape(split).permute(order).reshape(top)};
       });

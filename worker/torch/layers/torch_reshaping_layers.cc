@@ -66,7 +66,7 @@ std::unique_ptr<TorchLayer> MakeBatchReindex(const TorchLayerInput& input) {
                          .counted = "samples"};
   return MakeAutogradLayer(
       input, [range](const Pass& pass, const Tensors& bottoms, const Tensors&) -> Tensors {
-        return {at::index_select(bottoms[0], 0, ToIndices(range, bottoms[1], pass))};
+        return {SelectIndices(bottoms[0], 0, ToIndices(range, bottoms[1], pass))};
       });
 }
 
