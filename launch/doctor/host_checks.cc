@@ -141,7 +141,7 @@ Findings CheckVersions(const HostFacts& here, const CheckedHosts& hosts) {
                  broken != host.facts.broken.end()) {
         report.Fail(program + " does not start on " + host.name +
                         (broken->second.empty() ? "" : ": " + broken->second),
-                    "install there what it needs, as by tools/setup");
+                    "install the package poseidon there, or run tools/setup of the repository");
       } else if (here.version && host.facts.version && here.version != host.facts.version) {
         report.Fail(
             host.name + " has " + *host.facts.version + ", and this machine " + *here.version,

@@ -170,6 +170,22 @@ class InstallTest(installed.InstalledTest):
         folder = pathlib.Path(self.installed.file("include/poseidon"))
         return "".join(path.read_text(encoding="utf-8") for path in sorted(folder.iterdir()))
 
+    def test_pages_find_what_they_show_and_what_they_lead_to(self):
+        pages = sorted(pathlib.Path(self.installed.file("share/doc/poseidon")).rglob("*.md"))
+        self.assertIn("monitoring.md", [page.name for page in pages])
+        link = re.compile(r"\]\(([^)#\s]+)|^\[[^\]]+\]: *([^#\s]+)", re.M)
+        for page in pages:
+            for match in link.finditer(page.read_text(encoding="utf-8")):
+                path = match[1] or match[2]
+                if ":" not in path:
+                    self.assertTrue((page.parent / path).is_file(), f"{page}: {path}")
+
+    def test_a_job_on_kubernetes_is_there(self):
+        """Without keys: whoever installs may have made some for a job of theirs."""
+        installed_files = os.listdir(self.installed.file("share/poseidon/deploy/kubernetes"))
+        folder = os.path.join(cluster.REPOSITORY, "deploy/kubernetes")
+        self.assertEqual(set(installed_files), set(os.listdir(folder)) - {"keys"})
+
     def test_the_command_finds_what_belongs_to_it(self):
         replay = cluster.replay_config(iterations=5)
         config = self.write("config.prototxt", replay)

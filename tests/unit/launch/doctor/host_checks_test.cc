@@ -108,7 +108,7 @@ TEST_F(HostChecksTest, Versions) {
   ExpectError(
       CheckVersions(here_, hosts_),
       "poseidon_server does not start on node1: libzmq.so.5: cannot open shared object file",
-      HasSubstr("tools/setup"));
+      HasSubstr("install the package poseidon there, or run tools/setup of the repository"));
   hosts_[1] = GoodHost("node1", "10.0.0.2");
   facts().programs = {{"poseidon_server", "s"}};
   facts().version = "poseidon 2";
