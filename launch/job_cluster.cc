@@ -3,6 +3,7 @@
 #include <google/protobuf/text_format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -105,6 +106,14 @@ void ResolveFiles(JobConfig& config) {
   }
 }
 
+std::optional<std::string> BlasThreads(int threads) {
+  for (const char* name : {"OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS"}) {
+    if (std::getenv(name) != nullptr) return std::nullopt;
+  }
+  if (threads == 0) return std::nullopt;
+  return "OPENBLAS_NUM_THREADS=" + std::to_string(threads);
+}
+
 std::string PreloadedLibraryThere(const RemoteShell& shell) {
   const std::filesystem::path here = SupportFile(kPreloadedLibrary);
   return (std::filesystem::path(shell.programs) / here.lexically_relative(ProgramDirectory()))
@@ -204,6 +213,9 @@ JobCluster::Node JobCluster::ProgramNode(int rank) const {
                            std::filesystem::absolute(options_.out + "/job.prototxt").string());
   }
   node.command.push_back("LD_PRELOAD=" + library);
+  if (const auto variable = BlasThreads(options_.config.job.training().threads())) {
+    node.command.push_back(*variable);
+  }
   node.command.push_back("POSEIDON_RANK=" + std::to_string(rank));
   node.command.insert(node.command.end(), options_.program.begin(), options_.program.end());
   return node;

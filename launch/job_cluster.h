@@ -40,6 +40,12 @@ struct JobClusterOptions {
   std::string out;        // directory for job.prototxt, summary.json, logs/ and traces
 };
 
+// What the environment of a user's program is to say of the threads by which OpenBLAS multiplies,
+// the program's factors in libposeidon included; by itself it takes all cores for each program.
+// Nothing where the environment here says it already, in any of OpenBLAS's ways, or where a job
+// does not: `threads` is its training.threads, 0 where not known.
+std::optional<std::string> BlasThreads(int threads);
+
 // Where the library of kPreloadedLibrary is on hosts: from their programs' directory as from this
 // machine's.
 std::string PreloadedLibraryThere(const RemoteShell& shell);

@@ -43,25 +43,29 @@ class PreloadTest(cluster.ClusterTest):
         )
         self.assertEqual(self.run_preloaded(program), (7, ""))
 
-    def test_what_the_user_preloads_is_loaded_first(self):
-        """As the runtime of a sanitizer that the program is built with has to be."""
+    def test_what_a_program_is_started_with(self):
+        """What the user preloads comes first, as the runtime of a sanitizer has to; and OpenBLAS has
+        the job's threads."""
         cluster.needs_preloading(self)
-        config = self.write("config.prototxt", cluster.replay_config(workers=1, servers=1))
+        job = cluster.replay_config(workers=1, servers=1, training="threads: 3")
+        config = self.write("config.prototxt", job)
         run = self.start(
             "poseidon",
             "run",
             f"--config={config}",
             f"--out={self.path('out')}",
             "--",
-            *("/bin/sh", "-c", 'echo "preloaded: $LD_PRELOAD"; exit 3'),
+            *("/bin/sh", "-c", 'echo "$OPENBLAS_NUM_THREADS $LD_PRELOAD"; exit 7'),
             name="run",
-            prefix=("env", "LD_PRELOAD=libm.so.6"),
+            prefix=(
+                "env",
+                *("-u", "OPENBLAS_NUM_THREADS", "-u", "GOTO_NUM_THREADS", "-u", "OMP_NUM_THREADS"),
+                "LD_PRELOAD=libm.so.6",
+            ),
         )
-        self.assertEqual(run.wait(), 3)
+        self.assertEqual(run.wait(), 7)
         with open(self.path("out/logs/worker-0.log"), encoding="utf-8") as log:
-            self.assertRegex(
-                log.read(), r"preloaded: libm\.so\.6:\S*libposeidon_caffe_preload\.so\n"
-            )
+            self.assertRegex(log.read(), r"3 libm\.so\.6:\S*libposeidon_caffe_preload\.so\n")
 
     def test_refuses_static_linking(self):
         code, said = self.run_preloaded(self.program("caffe_linked_statically"))
