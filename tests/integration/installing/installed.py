@@ -121,12 +121,17 @@ class Installed:
 
     def build_by_pkg_config(self, program):
         """Builds one program of the folder; returns its path."""
-        library = self.library_directory()
-        flags = checked(
-            ["pkg-config", "--cflags", "--libs", "poseidon"],
-            60,
-            env={**os.environ, "PKG_CONFIG_PATH": os.path.join(library, "pkgconfig")},
-        )
+        folder = os.path.join(self.library_directory(), "pkgconfig")
+
+        def said(*asked):
+            return checked(
+                ["pkg-config", *asked, "poseidon"],
+                60,
+                env={**os.environ, "PKG_CONFIG_PATH": folder},
+            ).split()
+
+        # As docs/programs.md has it for a prefix where the loader does not look.
+        (library,) = said("--variable=libdir")
         out = os.path.join(self.folder, f"{program}_by_pkg_config")
         checked(
             [
@@ -139,7 +144,7 @@ class Installed:
                 os.path.join(self.folder, f"{program}.cc"),
                 "-o",
                 out,
-                *flags.split(),
+                *said("--cflags", "--libs"),
                 f"-Wl,-rpath,{library}",
             ],
             300,
