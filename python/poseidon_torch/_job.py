@@ -13,12 +13,13 @@ import subprocess
 import sys
 import tempfile
 import threading
-from typing import List, Optional, Sequence, Tuple
+from typing import Iterator, List, Optional, Sequence, Tuple
 
 import torch.distributed as dist
 
 from . import _library
 from ._errors import ConfigError, PoseidonError, error_of
+from ._fresh_part import fresh_part
 
 # Below Linux's range for outgoing connections (32768 up), so that none takes the port meanwhile.
 _PORTS = range(20000, 32000)
@@ -265,27 +266,35 @@ class Job:
             daemon.wait(seconds)
 
     def _agree_on_text(self, options: JobOptions) -> str:
-        self._store.set_timeout(datetime.timedelta(seconds=options.deadline_seconds))
-        place = self.place
+        place, seconds = self.place, options.deadline_seconds
+        self._store.set_timeout(datetime.timedelta(seconds=seconds))
+        with self._naming_the_store():
+            store = fresh_part(self._store, place.rank, place.workers, seconds)
         if place.rank == place.workers - 1:
             # The last rank is where MASTER_ADDR does not mean the machine itself, if any is; there a name does not
             # lead to a loopback address.
-            self._store.set("host", resolve(place.master))
+            store.set("host", resolve(place.master))
         if place.rank == 0:
-            self._store.set("port", str(free_ports(2)))
-            self._store.set("run", str(random.SystemRandom().getrandbits(32)))
-        try:
-            host, port, run = (self._store.get(key).decode() for key in ("host", "port", "run"))
-            self._store.set(f"place-{place.rank}", f"{place.local_rank} {own_address(host)}")
-            told = [self._store.get(f"place-{rank}").decode() for rank in range(place.workers)]
-        except Exception as error:
-            raise PoseidonError(
-                f"rank {place.rank} of {place.workers} got no word of the others through torchrun's store at "
-                f"{place.master}: {error}"
-            ) from error
+            store.set("port", str(free_ports(2)))
+            store.set("run", str(random.SystemRandom().getrandbits(32)))
+        with self._naming_the_store():
+            host, port, run = (store.get(key).decode() for key in ("host", "port", "run"))
+            store.set(f"place-{place.rank}", f"{place.local_rank} {own_address(host)}")
+            told = [store.get(f"place-{rank}").decode() for rank in range(place.workers)]
         places = [(int(local_rank), address) for local_rank, address in map(str.split, told)]
         security = self._admission.text(machines_of(places, place.local_workers))
         return options.text(place, host, int(port), int(run), security)
+
+    @contextlib.contextmanager
+    def _naming_the_store(self) -> Iterator[None]:
+        """Raises PoseidonError, which tells where the others were waited for, instead of any error."""
+        try:
+            yield
+        except Exception as error:
+            raise PoseidonError(
+                f"rank {self.place.rank} of {self.place.workers} got no word of the others through torchrun's store at "
+                f"{self.place.master}: {error}"
+            ) from error
 
     def _start_daemons(self, text: str, options: JobOptions) -> None:
         here = [

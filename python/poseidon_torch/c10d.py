@@ -39,6 +39,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import _create_work_from_future
 
 from ._communicator import Communicator
+from ._fresh_part import fresh_part
 from ._job import free_ports, own_address, resolve
 from ._errors import ConfigError, DeadlineExceeded, PoseidonError
 
@@ -274,6 +275,7 @@ class PoseidonProcessGroup(dist.ProcessGroup):
         self._size = size
         self._devices = _DeviceWarning()
         self._thread = _CallThread()
+        store = fresh_part(store, rank, size, timeout.total_seconds())
         self._gloo = dist.ProcessGroupGloo(dist.PrefixStore("gloo", store), rank, size, timeout)
         self._communicator = Communicator(
             rank,

@@ -10,6 +10,8 @@ import tempfile
 import time
 import unittest
 
+from torch.distributed import TCPStore
+
 import timed_tests
 from ranks import HERE, PATIENCE, ROOT, Ranks
 
@@ -148,6 +150,15 @@ class Faults(unittest.TestCase):
         with Ranks("faulty.py", 2, ["other frozen"]) as ranks:
             results = self.expect_end(ranks, SOON, said, by=1)
         self.assertIn(said, results[0].output)
+
+    def test_ranks_that_are_started_anew_do_not_hear_of_the_dead_ones(self):
+        """As torchrun's agent starts them, which keeps the store."""
+        store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        with Ranks("faulty.py", 2, ["kill"], agent_port=store.port) as ranks:
+            self.expect_end(ranks, AT_DEADLINE, "worker 1")
+        with Ranks("faulty.py", 2, ["late"], agent_port=store.port) as ranks:
+            for result in ranks.wait(PATIENCE):
+                self.assertEqual(result.code, 0, result.output)
 
     @timed_tests.slow
     def test_different_options(self):

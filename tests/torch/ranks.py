@@ -83,7 +83,7 @@ class Ranks:
     """A program's processes; none is left when the context ends.
 
     `machines`: network namespaces that the ranks are spread over; the first one's address is `master`. `unset`: which of
-    torchrun's variables they have not.
+    torchrun's variables they have not. `agent_port`: of a store of torchrun's agent; else rank 0 has it.
     """
 
     def __init__(
@@ -94,14 +94,16 @@ class Ranks:
         machines: Sequence[str] = (),
         master: str = "127.0.0.1",
         unset: Sequence[str] = (),
+        agent_port: Optional[int] = None,
     ):
         self._scratch = tempfile.TemporaryDirectory(prefix="poseidon_torch_test.")
         self.out = pathlib.Path(self._scratch.name)
-        port = free_port()
+        port = agent_port or free_port()
         command = [HERE / "programs" / program, self.out, *(arguments or [])]
         self.processes: List[LoadedProcess] = []
         for rank in range(ranks):
             environment = environment_of(rank, ranks, port, max(1, len(machines)), master)
+            environment["TORCHELASTIC_USE_AGENT_STORE"] = str(agent_port is not None)
             for name in unset:
                 del environment[name]
             log = self.out / f"rank-{rank}.log"

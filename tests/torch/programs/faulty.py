@@ -2,6 +2,7 @@
 
 import logging
 import os
+import pathlib
 import signal
 import sys
 import time
@@ -25,7 +26,8 @@ def misbehave(fault: str, model) -> None:
 
 def train(fault: str, model, optimizer) -> None:
     rank = psd.rank()
-    iterations = 20 if fault in ("some", "differ") or (fault == "uneven" and rank == 1) else 10**6
+    few = fault in ("some", "differ", "late") or (fault == "uneven" and rank == 1)
+    iterations = 20 if few else 10**6
     for iteration in range(iterations):
         if iteration == 20:
             print("trains", flush=True)
@@ -37,10 +39,20 @@ def train(fault: str, model, optimizer) -> None:
         time.sleep(0.02)  # there is no hurry: the tests wait for what happens meanwhile
 
 
+def begin(sign: pathlib.Path, late: bool) -> None:
+    """`late`: rank 0 begins when rank 1 has, and has looked for it in the store."""
+    if late and os.environ["RANK"] == "0":
+        while not sign.exists():
+            time.sleep(0.02)
+        time.sleep(2)
+    psd.init(out=str(sign.parent))
+    sign.touch()
+
+
 def main() -> None:
     out, fault = sys.argv[1], sys.argv[2]
     torch.set_num_threads(1)
-    psd.init(out=out)
+    begin(pathlib.Path(out) / "begun", fault == "late")
     rank = psd.rank()
     classes = 5 if fault == "other model" and rank == 1 else 4
     torch.manual_seed(rank if fault == "other frozen" else 0)
@@ -50,7 +62,9 @@ def main() -> None:
     rate = 0.02 if fault == "differ" and rank == 1 else 0.01
     optimizer = torch.optim.SGD(model.parameters(), lr=rate)
     policy = "ALL_RING" if fault == "other policy" and rank == 1 else "ALL_PS"
-    psd.distribute(model, optimizer, policy=policy, deadline_seconds=8)
+    # A store without a name service looks for each new rank's name first, for 10 s.
+    seconds = 60 if fault == "late" else 8
+    psd.distribute(model, optimizer, policy=policy, deadline_seconds=seconds)
     if fault == "finally":
         try:
             train(fault, model, optimizer)

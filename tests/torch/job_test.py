@@ -1,0 +1,58 @@
+#!/usr/bin/env python3
+"""How ranks find each other, stay alike, and end together. One process is the whole job, or threads are the ranks."""
+
+import concurrent.futures
+import datetime
+import time
+
+import torch
+import torch.distributed as dist
+
+import timed_tests
+from one_process import OneProcess, psd
+
+# one_process has set the path.
+from poseidon_torch import c10d
+from poseidon_torch._fresh_part import fresh_part
+
+SECONDS = 60
+
+
+def by_ranks(call, ranks, late):
+    """What `call(rank)` returns, by rank; `late` calls it when the others have taken what they find."""
+
+    def of_rank(rank):
+        time.sleep(0.1 if rank == late else 0)
+        return call(rank)
+
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        return list(pool.map(of_rank, range(ranks)))
+
+
+class Job(OneProcess):
+    def test_a_part_of_a_store_that_dead_ranks_have_not_written_to(self):
+        store = dist.HashStore()
+        for late in (1, 0, 2, 0):
+            parts = by_ranks(lambda rank: fresh_part(store, rank, 3, SECONDS), 3, late)
+            self.assertEqual([part.add("ranks", 1) for part in parts], [1, 2, 3])
+
+    def test_who_has_not_come_to_the_store_is_named(self):
+        with self.assertRaisesRegex(psd.DeadlineExceeded, "of 3 ranks .* after 0.01 s: 1, 2;"):
+            fresh_part(dist.HashStore(), 0, 3, 0.01)
+
+    def test_a_process_group_that_does_not_call_the_dead_ranks(self):
+        store = dist.HashStore()
+
+        def sum_of(rank):
+            group = c10d.PoseidonProcessGroup(store, rank, 2, datetime.timedelta(seconds=SECONDS))
+            numbers = torch.full((1 << 14,), rank + 1.0)
+            group.allreduce([numbers]).wait()
+            group.shutdown()
+            return numbers.unique().tolist()
+
+        for late in (1, 0):
+            self.assertEqual(by_ranks(sum_of, 2, late), [[3.0], [3.0]])
+
+
+if __name__ == "__main__":
+    timed_tests.main()
