@@ -74,6 +74,9 @@ class _Process:
         self.late_exit: Optional[LateExit] = None
         self.pid = os.getpid()
         self.jobs = 0  # that it has taken part in
+        # Where it took part last, also when that has ended.
+        self.rank: Optional[int] = None
+        self.size: Optional[int] = None
 
     def leave(self) -> None:
         self.place = self.job = self.session = self.exchange = None
@@ -125,6 +128,8 @@ def init(
     else:
         _process.place = Place.from_environment()
         _process.job = Job(_process.place, out, _process.jobs, Admission(key_file, allow))
+    where = _process.place or _process.session
+    _process.rank, _process.size = where.rank, where.workers
     _process.jobs += 1
     _process.pid = os.getpid()
     if _process.end_notes is None:
@@ -134,15 +139,17 @@ def init(
 
 
 def rank() -> int:
-    """This worker's, from 0."""
-    _process.expect_init()
-    return _process.place.rank if _process.place is not None else _process.session.rank
+    """This worker's, from 0; after shutdown() what it was."""
+    if _process.rank is None:
+        _process.expect_init()
+    return _process.rank
 
 
 def size() -> int:
-    """The job's workers."""
-    _process.expect_init()
-    return _process.place.workers if _process.place is not None else _process.session.workers
+    """The job's workers; after shutdown() as many as there were."""
+    if _process.size is None:
+        _process.expect_init()
+    return _process.size
 
 
 def iteration() -> int:

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 import timed_tests
-from one_process import OneProcess, psd
+from one_process import OneProcess, pass_of, psd, sgd
 
 # one_process has set the path.
 from poseidon_torch import c10d
@@ -52,6 +52,16 @@ class Job(OneProcess):
 
         for late in (1, 0):
             self.assertEqual(by_ranks(sum_of, 2, late), [[3.0], [3.0]])
+
+    def test_rank_and_size_after_the_end(self):
+        for step in (lambda: None, lambda: pass_of(model, optimizer)):
+            self.init()
+            model = torch.nn.Linear(4, 4)
+            optimizer = psd.distribute(model, sgd(model))
+            step()
+            psd.shutdown()
+            self.assertEqual((psd.rank(), psd.size()), (0, 1))
+            self.expect_refusal("call poseidon_torch.init() first", model, optimizer)
 
 
 if __name__ == "__main__":

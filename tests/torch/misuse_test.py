@@ -38,8 +38,10 @@ class Misuse(OneProcess):
     def test_before_init(self):
         model = torch.nn.Linear(4, 4)
         self.expect_refusal("call poseidon_torch.init() first", model, sgd(model))
-        with self.assertRaisesRegex(psd.ConfigError, "init"):
-            psd.rank()
+        # A process that has had no job, as this one before the other cases.
+        with mock.patch.object(psd, "_process", psd._Process()):
+            with self.assertRaisesRegex(psd.ConfigError, "init"):
+                psd.rank()
 
     def test_init_twice(self):
         self.init()
