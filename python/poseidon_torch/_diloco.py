@@ -219,7 +219,8 @@ class Rounds:
         for index in reversed(fragment.layers):
             slots = self._shared.layers[index].slots
             for view, slot in zip(self._shared.gradient(index), slots):
-                start = outer[id(slot.parameter)]
+                # As the parameter had it: what float16 and bfloat16 round off is nothing that was learned.
+                start = outer[id(slot.parameter)].to(slot.parameter.dtype).float()
                 torch.sub(start, slot.parameter.to(start), out=view)
             self._shared.ready(index)
         fragment.steps = 0

@@ -408,6 +408,20 @@ class Misuse(OneProcess):
             optimizer.step()
         self.assertEqual(psd.iteration(), 5)
 
+    def test_diloco_takes_nothing_that_a_parameter_rounds_off_for_learned(self):
+        self.init()
+        model = torch.nn.Linear(4, 4, dtype=torch.bfloat16)
+        optimizer = psd.DiLoCo(model, sgd(model), every=1, outer_lr=0.7, outer_momentum=0.0)
+        model(torch.ones(2, 4, dtype=torch.bfloat16)).square().sum().backward()
+        optimizer.step()
+        (fragment,) = psd._process.exchange._fragments  # pylint: disable=protected-access
+        outer = [value.detach().clone() for value in fragment.outer]
+        self.assertFalse(outer[0].equal(outer[0].bfloat16().float()), "nothing is rounded off")
+        optimizer.zero_grad()
+        optimizer.step()
+        for before, after in zip(outer, fragment.outer):
+            self.assertTrue(after.equal(before))
+
     def test_a_job_config_that_says_otherwise(self):
         folder = pathlib.Path(self._scratch.name)
         config = folder / "config.prototxt"
