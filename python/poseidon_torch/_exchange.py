@@ -26,6 +26,7 @@ from ._device_copies import DeviceCopies, Pair, give_back_pinned, pinned_block
 from ._forward_overlap import ForwardOverlap, LayerSteps
 from ._layer_clock import LayerClock
 from ._layers import Layer, view_of
+from ._local_gradients import LocalGradients
 from ._errors import ConfigError
 from ._library import LayerSpec, Session
 from ._moments import timed_device
@@ -75,6 +76,7 @@ class Exchange:
         self._layers = layers
         self._lock = threading.RLock()
         self._synchronizing = True
+        self._local = LocalGradients()
         # What ends the pass under way; autograd alone has it, and drops it when an exception ends the pass.
         self._end_of_pass: Optional[weakref.ReferenceType] = None
         self._loss: Union[float, torch.Tensor] = float("nan")
@@ -109,16 +111,17 @@ class Exchange:
         # By the times that the clock measures, and once.
         self._plan_may_change = self._clock is not None
         self._forward: Optional[ForwardOverlap] = None
+        overlap_by = functools.partial(
+            ForwardOverlap, model, optimizer, layers, self._shared.sent_with, self._local
+        )
         if servers is not None:
             servers.begin(session, self._take_values_late)
-            self._forward = ForwardOverlap(
-                model, optimizer, layers, servers, overlap == "backward", self._shared.sent_with
-            )
+            self._forward = overlap_by(servers, overlap == "backward")
         elif overlap == "forward":
             steps = LayerSteps(optimizer, layers, self._take_mean_late)
-            self._forward = ForwardOverlap(
-                model, optimizer, layers, steps, False, self._shared.sent_with
-            )
+            self._forward = overlap_by(steps, False)
+        else:
+            self._handles.append(optimizer.register_step_pre_hook(self._local.before_step))
         # At last, since its hooks are those of all modules, and would stay if this failed.
         self._changes = ChangeGuard(model)
 
@@ -290,6 +293,7 @@ class Exchange:
                 self._refuse_gradient(index, parameter)
                 return
             if not self._synchronizing:
+                self._local.note(parameter)
                 return
             self._begin_backward()
             self._check_first(
@@ -368,6 +372,7 @@ class Exchange:
                 if not self._pushed[index]:
                     self._push_nothing(index)
             self._push_used()
+            self._local.exchanged()
             if self._copies is not None:
                 self._copies.wait()
             self._report_layer_times()

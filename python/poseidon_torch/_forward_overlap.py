@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 from ._hooks import OwnHook
 from ._layers import Layer
+from ._local_gradients import LocalGradients
 from ._errors import ConfigError
 from ._server_update import ServerUpdate
 
@@ -172,17 +173,20 @@ class ForwardOverlap:
         model: torch.nn.Module,
         optimizer: torch.optim.Optimizer,
         layers: List[Layer],
+        sent_with: Callable[[int], Iterable[int]],
+        local: LocalGradients,
         updates: Union[LayerSteps, ServerUpdate],
         at_once: bool,
-        sent_with: Callable[[int], Iterable[int]],
     ):
-        """`updates`: what a step is in layers. `at_once`: step() waits until it is carried out in all. `sent_with(i)`:
-        the layers whose exchange ends together with layer i's."""
+        """`sent_with(i)`: the layers whose exchange ends together with layer i's. `local`: gradients that a step must
+        not have. `updates`: what a step is in layers. `at_once`: step() waits until it is carried out in all.
+        """
         self._optimizer = optimizer
         self._layers = layers
         self._updates = updates
         self._at_once = at_once
         self._sent_with = sent_with
+        self._local = local
         self._layer_of = _layer_of(layers)
         self._step = optimizer.step
         self._outstanding: Set[int] = set()  # layers without the last step()
@@ -294,6 +298,7 @@ class ForwardOverlap:
                 f"step(closure) computes the loss anew, which {self._updates.option} can't; leave that option "
                 "out"
             )
+        self._local.check_step(self._optimizer)
         if not self._gradients_pending:
             return
         optimizer = self._optimizer

@@ -63,6 +63,24 @@ class Job(OneProcess):
             self.assertEqual((psd.rank(), psd.size()), (0, 1))
             self.expect_refusal("call poseidon_torch.init() first", model, optimizer)
 
+    def test_a_step_of_passes_that_nobody_has_heard_of(self):
+        for options in ({}, {"overlap": "forward"}, {"update": "server"}):
+            self.init()
+            model = torch.nn.Linear(4, 4)
+            optimizer = psd.distribute(model, sgd(model), **options)
+            for _ in range(2):
+                with psd.no_sync():
+                    model(torch.ones(2, 4)).sum().backward()
+                with self.assertRaisesRegex(psd.ConfigError, "that were all in no_sync"):
+                    optimizer.step()
+                optimizer.zero_grad()
+                optimizer.step()  # of nothing
+                with psd.no_sync():
+                    model(torch.ones(2, 4)).sum().backward()
+                model(torch.ones(2, 4)).sum().backward()
+                optimizer.step()
+            psd.shutdown()
+
 
 if __name__ == "__main__":
     timed_tests.main()

@@ -26,6 +26,7 @@ from poseidon_torch._exchange import Exchange
 from poseidon_torch._forward_overlap import _BY_PARAMETER, ForwardOverlap, LayerSteps
 from poseidon_torch._layer_clock import LayerClock
 from poseidon_torch._layers import layers_of
+from poseidon_torch._local_gradients import LocalGradients
 from poseidon_torch._errors import PeerLost
 
 
@@ -123,7 +124,8 @@ class Overlap(unittest.TestCase):
         for name, module in model.named_modules():
             module.register_forward_pre_hook(lambda *_, name=name: computing.append(name))
         steps = LayerSteps(optimizer, layers, take_mean)
-        overlap = ForwardOverlap(model, optimizer, layers, steps, False, sent_with)
+        local = LocalGradients()
+        overlap = ForwardOverlap(model, optimizer, layers, sent_with, local, steps, False)
         for _ in range(2):
             asked.clear()
             optimizer.zero_grad()
