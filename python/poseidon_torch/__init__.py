@@ -31,11 +31,11 @@ from ._forward_overlap import check_optimizer
 from ._job import Admission, Job, JobOptions, Place, needs_servers
 from ._layers import layers_of
 from ._moments import timed_device
-from ._norms import check_norms
+from ._norms import check_max_norms, check_norms
 from ._profile import LocalSteps, Profile, profile
 from ._program_end import EndNotes, LateExit, failure_of, report_late
 from ._server_update import ServerUpdate, check_server_update
-from ._untrained import Untrained
+from ._untrained import NamedTensors, Untrained, values_of
 from ._errors import ConfigError, DeadlineExceeded, Left, PeerLost, PoseidonError
 from ._library import Session, version
 
@@ -229,6 +229,7 @@ def distribute(
     _check_start(model, optimizer)
     if update != "server":
         _refuse_recovery("with update='worker'", "use update='server'")
+        check_max_norms(model, size())
     _refuse_local_steps()
     check_compilation(model, overlap)
     layers = layers_of(model)
@@ -248,6 +249,7 @@ def distribute(
             options["policy"] = "ALL_PS"
     _start(
         model,
+        values_of(optimizer, model) if update == "worker" else (),
         options,
         lambda session: Exchange(
             model, optimizer, layers, session, overlap, batch_size, server_update
@@ -307,7 +309,10 @@ def DiLoCo(  # pylint: disable=invalid-name
         if needs_servers(options.get("codec")):
             options.setdefault("policy", "ALL_PS")
     _start(
-        model, options, lambda session: Rounds(model, optimizer, layers, session, outer, batch_size)
+        model,
+        (),
+        options,
+        lambda session: Rounds(model, optimizer, layers, session, outer, batch_size),
     )
     return optimizer
 
@@ -428,9 +433,11 @@ def _fields(values: Dict[str, int]) -> str:
 
 def _start(
     model: torch.nn.Module,
+    alike: NamedTensors,
     options: dict,
     exchange_of: Callable[[Session], Union[Exchange, Rounds]],
 ) -> None:
+    """`alike`: what must begin the same on all ranks."""
     given = {name: value for name, value in options.items() if value is not None}
     if _process.session is not None and given:
         raise ConfigError(
@@ -442,7 +449,7 @@ def _start(
         raise ConfigError(f"no such option: {error}") from None
     try:
         if _process.job is not None:
-            untrained = Untrained(model)
+            untrained = Untrained(model, alike)
             _process.job.share("untrained", untrained.text())
             _process.session = _process.job.start(job_options)
             untrained.compare(_process.job.shared("untrained"))

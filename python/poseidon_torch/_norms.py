@@ -1,4 +1,6 @@
-"""Normalization over all workers' batches, which is torch.distributed's affair and not the job's."""
+"""Normalization over all workers' batches, which is torch.distributed's affair and not the job's; and what a forward
+pass normalizes of the parameters.
+"""
 
 import itertools
 
@@ -29,4 +31,18 @@ def check_norms(model: torch.nn.Module, workers: int) -> None:
                 f"{name or 'the model'} is a SyncBatchNorm, which synchronizes nothing without a process group of "
                 "torch.distributed's; call torch.distributed.init_process_group beside poseidon_torch.init, or use "
                 "another norm"
+            )
+
+
+def check_max_norms(model: torch.nn.Module, workers: int) -> None:
+    """Raises ConfigError for an embedding with `max_norm` that learns: each forward pass scales the rows that it reads,
+    which are others on each worker, so that the workers' parameters would not stay the same.
+    """
+    for name, module in model.named_modules():
+        scales = isinstance(module, (torch.nn.Embedding, torch.nn.EmbeddingBag))
+        if scales and module.max_norm is not None and module.weight.requires_grad and workers > 1:
+            raise ConfigError(
+                f"{name or 'the model'} is an {type(module).__name__} with max_norm, which scales the rows of each worker's "
+                "own batch in place, so that the workers' parameters would part; leave max_norm out, and scale all rows "
+                "after step(), on all workers alike"
             )

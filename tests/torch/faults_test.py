@@ -151,6 +151,12 @@ class Faults(unittest.TestCase):
             results = self.expect_end(ranks, SOON, said, by=1)
         self.assertIn(said, results[0].output)
 
+    def test_optimizers_that_begin_differently(self):
+        said = "the optimizer is not as on rank 0: weight: step, weight: exp_avg, weight: exp_avg_sq and"
+        with Ranks("faulty.py", 2, ["other optimizer"]) as ranks:
+            results = self.expect_end(ranks, SOON, said, by=1)
+        self.assertIn(said, results[0].output)
+
     def test_ranks_that_are_started_anew_do_not_hear_of_the_dead_ones(self):
         """As torchrun's agent starts them, which keeps the store."""
         store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)

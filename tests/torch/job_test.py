@@ -2,8 +2,10 @@
 """How ranks find each other, stay alike, and end together. One process is the whole job, or threads are the ranks."""
 
 import concurrent.futures
+import copy
 import datetime
 import time
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -14,6 +16,7 @@ from one_process import OneProcess, pass_of, psd, sgd
 # one_process has set the path.
 from poseidon_torch import c10d
 from poseidon_torch._fresh_part import fresh_part
+from poseidon_torch._untrained import Untrained, values_of
 
 SECONDS = 60
 
@@ -62,6 +65,37 @@ class Job(OneProcess):
             psd.shutdown()
             self.assertEqual((psd.rank(), psd.size()), (0, 1))
             self.expect_refusal("call poseidon_torch.init() first", model, optimizer)
+
+    def test_an_optimizer_begins_the_same_on_all_ranks(self):
+        model = torch.nn.Linear(4, 4)
+
+        def adamw_of(**options):
+            return torch.optim.AdamW(model.parameters(), **options)
+
+        def begun_with(optimizer):
+            return Untrained(model, values_of(optimizer, model))
+
+        first = begun_with(adamw_of()).text()
+        begun_with(adamw_of(foreach=False)).compare(first)
+        stepped, loaded = adamw_of(), adamw_of()
+        pass_of(model, stepped)
+        loaded.load_state_dict(copy.deepcopy(stepped.state_dict()))
+        begun_with(loaded).compare(begun_with(stepped).text())
+        for said, optimizer in (
+            ("group 0: lr;", adamw_of(lr=0.1)),
+            (r"group 0: betas\[0\];", adamw_of(betas=(0.8, 0.999))),
+            ("weight: step, weight: exp_avg, weight: exp_avg_sq and 3 more;", stepped),
+        ):
+            with self.subTest(said), self.assertRaisesRegex(psd.ConfigError, f"rank 0: {said}"):
+                begun_with(optimizer).compare(first)
+
+    def test_rows_that_a_forward_pass_scales(self):
+        self.init()
+        parts = [torch.nn.Linear(4, 4), torch.nn.EmbeddingBag(4, 4, max_norm=1.0)]
+        model = torch.nn.Sequential(*parts)
+        with mock.patch.object(psd, "size", lambda: 2):
+            self.expect_refusal("1 is an EmbeddingBag with max_norm", model, sgd(model))
+        psd.distribute(model, sgd(model))  # alone, nobody has other rows
 
     def test_a_step_of_passes_that_nobody_has_heard_of(self):
         for options in ({}, {"overlap": "forward"}, {"update": "server"}):

@@ -59,12 +59,16 @@ def main() -> None:
     model = torch.nn.Linear(16, classes)
     if fault == "other frozen":
         model = torch.nn.Sequential(torch.nn.Linear(16, 16).requires_grad_(False), model)
-    rate = 0.02 if fault == "differ" and rank == 1 else 0.01
-    optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    if fault == "other optimizer" and rank == 0:
+        model(torch.randn(8, 16)).square().mean().backward()
+        optimizer.step()
     policy = "ALL_RING" if fault == "other policy" and rank == 1 else "ALL_PS"
     # A store without a name service looks for each new rank's name first, for 10 s.
     seconds = 60 if fault == "late" else 8
     psd.distribute(model, optimizer, policy=policy, deadline_seconds=seconds)
+    if fault == "differ" and rank == 1:
+        optimizer.param_groups[0]["lr"] = 0.02
     if fault == "finally":
         try:
             train(fault, model, optimizer)
