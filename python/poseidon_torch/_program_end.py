@@ -48,8 +48,14 @@ class EndNotes:
             if (
                 threading.current_thread() is threading.main_thread()
             ):  # elsewhere it ends the thread
-                self.failure = failure_of(error)
+                self._note_exit(error)
             raise
+
+    def _note_exit(self, error: SystemExit) -> None:
+        failed = failure_of(error) is not None
+        # torch.multiprocessing's processes exit twice: where they handle the exception, and then with that code.
+        if not (failed and self.failure is not None and failure_of(error.__context__) is None):
+            self.failure = failure_of(error)
 
 
 class LateExit:

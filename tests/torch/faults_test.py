@@ -60,6 +60,12 @@ class Faults(unittest.TestCase):
             (ranks.out / "ended").touch()
             self.expect_end(ranks, SOON, "ValueError: record 4711 is broken")
 
+    @timed_tests.slow
+    def test_an_exception_in_a_process_of_torch_multiprocessing_is_named(self):
+        with Ranks("faulty.py", 2, ["spawned"]) as ranks:
+            said = "ended by ValueError: record 4711 is broken"
+            self.expect_end(ranks, SOON, said)
+
     def test_a_rank_that_exits_is_named(self):
         with Ranks("faulty.py", 2, ["exit"]) as ranks:
             results = self.expect_end(ranks, SOON, "its program was ended by SystemExit: 5")

@@ -4,6 +4,7 @@
 import concurrent.futures
 import copy
 import datetime
+import sys
 import time
 from unittest import mock
 
@@ -16,6 +17,7 @@ from one_process import OneProcess, pass_of, psd, sgd
 # one_process has set the path.
 from poseidon_torch import c10d
 from poseidon_torch._fresh_part import fresh_part
+from poseidon_torch._program_end import EndNotes
 from poseidon_torch._untrained import Untrained, values_of
 
 SECONDS = 60
@@ -114,6 +116,23 @@ class Job(OneProcess):
                 model(torch.ones(2, 4)).sum().backward()
                 optimizer.step()
             psd.shutdown()
+
+    def test_an_exit_does_not_hide_the_exception_that_brought_it_about(self):
+        with mock.patch.object(sys, "exit", sys.exit), mock.patch.object(sys, "excepthook"):
+            notes = EndNotes()
+            with self.assertRaises(SystemExit):
+                try:
+                    raise ValueError("record 4711 is broken")
+                except ValueError:
+                    sys.exit(1)
+            for code, noted in (
+                (1, "ValueError: record 4711 is broken"),
+                (0, None),
+                (5, "SystemExit: 5"),
+            ):
+                with self.assertRaises(SystemExit):
+                    sys.exit(code)
+                self.assertEqual(notes.failure, noted)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import poseidon_torch as psd
 
 
 def misbehave(fault: str, model) -> None:
-    if fault in ("exception", "finally", "logged"):
+    if fault in ("exception", "finally", "logged", "spawned"):
         raise ValueError("record 4711 is broken")
     if fault == "exit":
         sys.exit(5)
@@ -86,4 +86,12 @@ def main() -> None:
         psd.shutdown()
 
 
-main()
+def main_of(_number: int) -> None:
+    main()
+
+
+if __name__ == "__main__":
+    if sys.argv[2] == "spawned" and os.environ["RANK"] == "1":
+        torch.multiprocessing.spawn(main_of, nprocs=1)
+    else:
+        main()
