@@ -19,16 +19,24 @@ import contextlib
 import os
 import pathlib
 import sys
-from typing import Callable, ContextManager, Dict, List, Optional, Union
+from typing import Callable, ContextManager, List, Optional, Union
 
 import torch
 
 from ._compilation import check_compilation
-from ._diloco import Outer, Rounds
+from ._diloco import (
+    Outer,
+    OuterState,
+    Rounds,
+    check_outer_state,
+    expect_local_steps,
+    refuse_local_steps,
+    values_of_outer,
+)
 from ._example import Example, Trace
 from ._exchange import Exchange
 from ._forward_overlap import check_optimizer
-from ._job import Admission, Job, JobOptions, Place, needs_servers
+from ._job import Admission, Job, JobOptions, Place, default_policy, needs_servers
 from ._layers import layers_of
 from ._moments import timed_device
 from ._norms import check_max_norms, check_norms
@@ -52,6 +60,7 @@ __all__ = [
     "init",
     "iteration",
     "no_sync",
+    "outer_state",
     "profile",
     "rank",
     "report",
@@ -230,7 +239,7 @@ def distribute(
     if update != "server":
         _refuse_recovery("with update='worker'", "use update='server'")
         check_max_norms(model, size())
-    _refuse_local_steps()
+    refuse_local_steps(_process.session)
     check_compilation(model, overlap)
     layers = layers_of(model)
     if example is not None:
@@ -244,7 +253,7 @@ def distribute(
     if _process.job is not None:  # else the job config says it
         options["wait_for_all"] = overlap == "backward"
         timed = not deterministic and timed_device(layers) is not None
-        options["policy"] = policy or _default_policy(timed, example is not None, codec)
+        options["policy"] = policy or default_policy(timed, example is not None, codec)
         if update == "server":
             options["policy"] = "ALL_PS"
     _start(
@@ -270,6 +279,7 @@ def DiLoCo(  # pylint: disable=invalid-name
     mixing: Optional[float] = None,
     step_deadline_seconds: Optional[float] = None,
     batch_size: Optional[int] = None,
+    outer_state: Optional[OuterState] = None,
     **options,
 ) -> torch.optim.Optimizer:
     """Instead of distribute, where even a few bytes an iteration are too many: DiLoCo (arXiv 2311.08105).
@@ -290,6 +300,8 @@ def DiLoCo(  # pylint: disable=invalid-name
     that needs servers), `codec`, `servers`, `bandwidth`, `lanes`, `bucket_bytes` (of one fragment only), `deterministic`
     and `deadline_seconds`. What was learned since the last exchange when the training ends is exchanged by shutdown().
 
+    `outer_state`: to go on from what psd.outer_state() has returned, the same on all ranks.
+
     Raises ConfigError for what can't be trained so, PoseidonError for what happens on the way.
     """
     if mixing is None:
@@ -297,8 +309,10 @@ def DiLoCo(  # pylint: disable=invalid-name
     outer = Outer(every, fragments, overlap_steps, mixing, outer_lr, outer_momentum)
     _check_start(model, optimizer)
     _refuse_recovery("with DiLoCo", "use distribute(update='server')")
-    _expect_local_steps(every, fragments, overlap_steps)
+    expect_local_steps(_process.session, every, fragments, overlap_steps)
     layers = layers_of(model)
+    if outer_state is not None:
+        check_outer_state(outer_state, model)
     if step_deadline_seconds is not None:
         options["step_deadline_seconds"] = step_deadline_seconds
     if _process.job is not None:  # else the job config says it
@@ -310,11 +324,21 @@ def DiLoCo(  # pylint: disable=invalid-name
             options.setdefault("policy", "ALL_PS")
     _start(
         model,
-        (),
+        values_of_outer(outer_state or {}),
         options,
-        lambda session: Rounds(model, optimizer, layers, session, outer, batch_size),
+        lambda session: Rounds(model, optimizer, layers, session, outer, batch_size, outer_state),
     )
     return optimizer
+
+
+def outer_state() -> OuterState:
+    """Of DiLoCo, for a checkpoint: what all workers have alike, by the parameters' names. These are the outer parameters
+    and their momentum; a worker's own steps since the last exchange are not in it (docs/pytorch.md).
+    """
+    exchange = _exchange()
+    if not isinstance(exchange, Rounds):
+        raise ConfigError("outer_state is of DiLoCo; what distribute trains is in the state_dicts")
+    return exchange.outer_state()
 
 
 def no_sync() -> ContextManager[None]:
@@ -377,16 +401,6 @@ def _exchange() -> Union[Exchange, Rounds]:
     return _process.exchange
 
 
-def _default_policy(timed: bool, has_example: bool, codec: Optional[str]) -> str:
-    # TIME plans by what is measured. That is not the same in two runs; and layers that nobody has timed, as those on
-    # several devices, would be planned by their sizes, which makes plans that are worse than a plain ring.
-    if timed:
-        return "TIME"
-    if needs_servers(codec):
-        return "ALL_PS"
-    return "BYTES" if has_example else JobOptions.policy
-
-
 def _check_start(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
     _process.expect_init()
     if _process.exchange is not None:
@@ -404,31 +418,6 @@ def _refuse_recovery(what: str, instead: str) -> None:
             f"that takes the place of a lost one; {instead}, or leave recovery out of the job config and begin again "
             "from a checkpoint"
         )
-
-
-def _refuse_local_steps() -> None:
-    """For what exchanges gradients in every step."""
-    said = 1 if _process.session is None else _process.session.local_steps["local_steps"]
-    if said != 1:
-        raise ConfigError(
-            f"communication.local_steps is {said} in the job config, and distribute exchanges gradients in every step; "
-            "leave it out there, or use DiLoCo"
-        )
-
-
-def _expect_local_steps(every: int, fragments: int, overlap_steps: int) -> None:
-    """That a job config, where there is one, says so, too: by that the scheduler plans, and waits for exchanges."""
-    wanted = {"local_steps": every, "fragments": fragments, "overlap_steps": overlap_steps}
-    said = wanted if _process.session is None else _process.session.local_steps
-    if said != wanted:
-        raise ConfigError(
-            f"the job config's communication says {_fields(said)}, and DiLoCo was called with every, which is "
-            f"local_steps there, fragments and overlap_steps as in {_fields(wanted)}; make them alike"
-        )
-
-
-def _fields(values: Dict[str, int]) -> str:
-    return " ".join(f"{name}: {value}" for name, value in values.items())
 
 
 def _start(

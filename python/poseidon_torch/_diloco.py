@@ -7,7 +7,7 @@ mean over all workers is what the outer optimizer, Nesterov's momentum, is given
 """
 
 import dataclasses
-from typing import List, Optional, Set, Union
+from typing import Dict, Iterator, List, Optional, Set, Tuple, Union
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
@@ -18,6 +18,60 @@ from ._layers import Layer
 from ._errors import ConfigError
 from ._library import Session
 from ._shared_model import SharedModel, samples_of
+
+
+# By name of a parameter: its outer value, "value", and with a momentum "momentum_buffer"; float32, on the processor.
+OuterState = Dict[str, Dict[str, torch.Tensor]]
+
+
+def check_outer_state(state: OuterState, model: torch.nn.Module) -> None:
+    """Raises ConfigError if it is of another model."""
+    of_state = {name: values["value"].shape for name, values in state.items()}
+    of_model = {name: one.shape for name, one in model.named_parameters() if one.requires_grad}
+    for name in {**of_model, **of_state}:
+        if of_state.get(name) != of_model.get(name):
+            raise ConfigError(
+                f"outer_state is of another model: {name} has shape {_shape(of_state.get(name))} there, and "
+                f"{_shape(of_model.get(name))} in this one; give what psd.outer_state() has returned for the same model"
+            )
+
+
+def values_of_outer(state: OuterState) -> Iterator[Tuple[str, torch.Tensor]]:
+    """With names."""
+    for name, values in state.items():
+        for key, value in values.items():
+            yield f"outer_state of {name}: {key}", value
+
+
+def _shape(shape: Optional[torch.Size]) -> str:
+    return "none" if shape is None else str(tuple(shape))
+
+
+def refuse_local_steps(session: Optional[Session]) -> None:
+    """For what exchanges gradients in every step."""
+    said = 1 if session is None else session.local_steps["local_steps"]
+    if said != 1:
+        raise ConfigError(
+            f"communication.local_steps is {said} in the job config, and distribute exchanges gradients in every step; "
+            "leave it out there, or use DiLoCo"
+        )
+
+
+def expect_local_steps(
+    session: Optional[Session], every: int, fragments: int, overlap_steps: int
+) -> None:
+    """That a job config, where there is one, says so, too: by that the scheduler plans, and waits for exchanges."""
+    wanted = {"local_steps": every, "fragments": fragments, "overlap_steps": overlap_steps}
+    said = wanted if session is None else session.local_steps
+    if said != wanted:
+        raise ConfigError(
+            f"the job config's communication says {_fields(said)}, and DiLoCo was called with every, which is "
+            f"local_steps there, fragments and overlap_steps as in {_fields(wanted)}; make them alike"
+        )
+
+
+def _fields(values: Dict[str, int]) -> str:
+    return " ".join(f"{name}: {value}" for name, value in values.items())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,6 +130,22 @@ class _Fragment:
         for outer in self.outer:
             outer.grad = None
 
+    def states(self) -> Iterator[Tuple[torch.nn.Parameter, Dict[str, torch.Tensor]]]:
+        """By parameter, what OuterState has of it."""
+        for parameter, outer in zip(self.parameters, self.outer):
+            momentum = self._optimizer.state[outer].get("momentum_buffer")
+            state = {} if momentum is None else {"momentum_buffer": momentum.clone()}
+            yield parameter, {"value": outer.detach().clone(), **state}
+
+    def load(self, states: List[Dict[str, torch.Tensor]]) -> None:
+        """What `states` has told; the parameters become the outer ones."""
+        for outer, state in zip(self.outer, states):
+            outer.copy_(state["value"])
+            if "momentum_buffer" in state:
+                momentum = state["momentum_buffer"].to(outer, copy=True)
+                self._optimizer.state[outer]["momentum_buffer"] = momentum
+        self.mix(0)
+
     def mix(self, own: float) -> None:
         """So much of a worker's own parameters remains; the rest becomes the outer ones."""
         for parameter, outer in zip(self.parameters, self.outer):
@@ -112,8 +182,9 @@ class Rounds:
         session: Session,
         outer: Outer,
         batch_size: Optional[int] = None,
+        state: Optional[OuterState] = None,
     ):
-        """Worker 0's parameters become everybody's. `batch_size`: samples of a step. Raises PoseidonError."""
+        """Worker 0's parameters, or `state`'s, become everybody's. `batch_size` is of a step. Raises PoseidonError."""
         samples = samples_of(batch_size, outer.every)
         self._shared = SharedModel(type(model).__name__, layers, session, samples)
         self._options = outer
@@ -123,6 +194,9 @@ class Rounds:
         self._fragments = [
             _Fragment(part, layers, outer) for part in fragments_of(sizes, outer.fragments)
         ]
+        self._names = {id(parameter): name for name, parameter in model.named_parameters()}
+        if state is not None:
+            self._load(state)
         self._optimizer = optimizer
         self._stepped = _parameters_of(optimizer)
         self._uncounted = 0  # steps of other optimizers since the last one that was counted
@@ -143,6 +217,19 @@ class Rounds:
     def iteration(self) -> int:
         """The round that is done next."""
         return self._shared.session.iteration
+
+    def outer_state(self) -> OuterState:
+        """As of the last exchange of each fragment."""
+        return {
+            self._names[id(parameter)]: state
+            for fragment in self._fragments
+            for parameter, state in fragment.states()
+        }
+
+    @torch.no_grad()
+    def _load(self, state: OuterState) -> None:
+        for fragment in self._fragments:
+            fragment.load([state[self._names[id(one)]] for one in fragment.parameters])
 
     def report(self, loss: Union[float, torch.Tensor]) -> None:
         """For the job's progress: this worker's loss, the last of a round counts."""

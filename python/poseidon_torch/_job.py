@@ -194,6 +194,17 @@ def needs_servers(codec: Optional[str]) -> bool:
     return codec in ("INT8", "ONE_BIT", "TOP_K")
 
 
+def default_policy(timed: bool, has_example: bool, codec: Optional[str]) -> str:
+    """Where the program names none: `timed`, whether the passes of its layers will be."""
+    # TIME plans by what is measured. That is not the same in two runs; and layers that nobody has timed, as those on
+    # several devices, would be planned by their sizes, which makes plans that are worse than a plain ring.
+    if timed:
+        return "TIME"
+    if needs_servers(codec):
+        return "ALL_PS"
+    return "BYTES" if has_example else JobOptions.policy
+
+
 def _bool(value: bool) -> str:
     return str(value).lower()
 

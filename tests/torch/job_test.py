@@ -4,6 +4,7 @@
 import concurrent.futures
 import copy
 import datetime
+import io
 import sys
 import time
 from unittest import mock
@@ -116,6 +117,35 @@ class Job(OneProcess):
                 model(torch.ones(2, 4)).sum().backward()
                 optimizer.step()
             psd.shutdown()
+
+    def test_diloco_goes_on_from_a_checkpoint(self):
+        def rounds(model, count, **options):
+            self.init()
+            optimizer = psd.DiLoCo(model, sgd(model), every=2, **options)
+            for _ in range(2 * count):
+                pass_of(model, optimizer)
+            state = psd.outer_state()
+            psd.shutdown()
+            return state
+
+        whole = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
+        parts, loaded = copy.deepcopy(whole), copy.deepcopy(whole)
+        rounds(whole, 4)
+        checkpoint = io.BytesIO()
+        torch.save(rounds(parts, 2), checkpoint)
+        state = torch.load(io.BytesIO(checkpoint.getvalue()), weights_only=True)
+        rounds(loaded, 2, outer_state=state)
+        for one, other in zip(whole.parameters(), loaded.parameters()):
+            self.assertTrue(one.equal(other))
+        self.init()
+        other = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 5))
+        with self.assertRaisesRegex(
+            psd.ConfigError, r"1.weight has shape \(4, 4\) there, and \(5,"
+        ):
+            psd.DiLoCo(other, sgd(other), outer_state=state)
+        psd.distribute(other, sgd(other))
+        with self.assertRaisesRegex(psd.ConfigError, "outer_state is of DiLoCo"):
+            psd.outer_state()
 
     def test_an_exit_does_not_hide_the_exception_that_brought_it_about(self):
         with mock.patch.object(sys, "exit", sys.exit), mock.patch.object(sys, "excepthook"):
