@@ -153,7 +153,12 @@ RemoteShell ShellOf(const std::string& command) {
 
 }  // namespace
 
-bool HostsGiven() { return !FLAGS_hosts.empty(); }
+bool HostsGiven() {
+  if (FlagGiven("hosts") && FLAGS_hosts.empty()) {
+    throw ConfigError("--hosts is empty; name a file, or leave it out");
+  }
+  return !FLAGS_hosts.empty();
+}
 
 RemoteShell ShellFromFlags() { return ShellOf(FLAGS_remote_shell); }
 

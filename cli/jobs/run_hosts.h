@@ -10,7 +10,7 @@
 
 namespace poseidon {
 
-// Whether --hosts is given.
+// Whether --hosts is given. Throws ConfigError where it is empty, as by a variable that is not set.
 bool HostsGiven();
 
 // From --remote_shell and --remote_programs, where programs are on the hosts.

@@ -117,6 +117,11 @@ class SoundHostsTest(DoctorTest):
         doctor = self.on_hosts(config, "--workers=1")
         self.assertEqual(doctor.popen.returncode, cluster.SUCCESS, doctor.output())
 
+    def test_hosts_of_a_variable_that_is_not_set(self):
+        doctor = self.doctor("--hosts=")
+        self.assertEqual(doctor.popen.returncode, cluster.CONFIG_ERROR)
+        self.assertIn("--hosts is empty; name a file, or leave it out", doctor.output())
+
     def test_this_machine(self):
         doctor = self.doctor("--config=configs/lenet_digits.prototxt")
         self.assertRegex(doctor.output(), r"(?m)^\w+ +data .*")

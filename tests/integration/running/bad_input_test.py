@@ -181,7 +181,7 @@ class BadConfigTest(BadInputTest):
             with self.subTest(flags):
                 csv = ("convert", "csv", f"--source={table}", f"--out={self.path('data')}", *flags)
                 self.assert_ends(self.start("poseidon", *csv), cluster.CONFIG_ERROR, text)
-        for flag, value in (("snapshot", ""), ("weights", " ,")):
+        for flag, value in (("snapshot", ""), ("weights", " ,"), ("hosts", "")):
             text = f"--{flag} is empty; name a file"
             self.run_config(REPLAY, cluster.CONFIG_ERROR, text, f"--{flag}={value}")
 
