@@ -111,7 +111,8 @@ def init(
     parameter server, which end with the job. Or, started by `poseidon run --config=FILE -- python PROGRAM`, in that one.
 
     `job`: path of the job config of daemons that run already (docs/configuration.md); joins at once. `out`: directory
-    for the daemons' logs and summary.json; without it a new one below the temporary directory.
+    for the daemons' logs and summary.json; without it a new one below the temporary directory. With `job` it is for this
+    worker's trace and events; without it there are none. `poseidon run` says itself where they go.
 
     Of a job that torchrun has started (docs/security.md): `key_file`, a key made by `poseidon keys`, of which each
     machine has a copy: everything is encrypted, and only who has it may take part. `allow`: addresses and networks
@@ -122,6 +123,8 @@ def init(
     if (job is not None or "POSEIDON_JOB" in os.environ) and (key_file or allow):
         raise ConfigError("key_file, allow: the job config says so itself (docs/security.md)")
     if job is None and "POSEIDON_JOB" in os.environ:
+        if out is not None:
+            raise ConfigError("out: `poseidon run` has said where (--out); leave it out here")
         job = os.environ["POSEIDON_JOB"]
         traces = str(pathlib.Path(job).parent)
         _process.session = Session(
@@ -133,7 +136,10 @@ def init(
             replaces=int(os.environ.get("POSEIDON_REPLACES", 0)),
         )
     elif job is not None:
-        _process.session = Session(job=job)
+        if out is not None:
+            out = os.path.abspath(out)
+            os.makedirs(out, exist_ok=True)
+        _process.session = Session(job=job, trace_directory=out or "")
     else:
         _process.place = Place.from_environment()
         _process.job = Job(_process.place, out, _process.jobs, Admission(key_file, allow))
