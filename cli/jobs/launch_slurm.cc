@@ -37,6 +37,12 @@ SlurmJob JobFromFlags() {
   SlurmJob slurm;
   Cluster& cluster = *config.job.mutable_cluster();
   slurm.nodes = std::max(cluster.workers(), cluster.servers());
+  if (!cluster.network().colocated()) {
+    throw ConfigError(config.path +
+                      ": cluster.network.colocated is false, but Slurm's tasks share nodes: server "
+                      "i runs beside worker i, and the plan would be for other machines; leave the "
+                      "field out");
+  }
   SetCount("nodes", FLAGS_nodes, slurm.nodes, slurm.nodes);
   if (FLAGS_restarts < 0) {
     throw ConfigError("--restarts is " + std::to_string(FLAGS_restarts) +

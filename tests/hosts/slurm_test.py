@@ -82,6 +82,12 @@ class StandInTest(LaunchTest):
         self.assertIn("scontrol requeue", script)
         subprocess.run(["bash", "-n", self.path("out/job.sbatch")], check=True)
 
+    def test_servers_on_machines_of_their_own_are_refused(self):
+        job = self.launch(cluster.replay_config(cluster="network { colocated: false }"))
+        self.assertEqual(job.wait(), cluster.CONFIG_ERROR)
+        self.assertIn("cluster.network.colocated is false, but Slurm's tasks", job.output())
+        self.assertFalse(os.path.exists(self.path("out")))
+
 
 NODES = 4
 
