@@ -26,6 +26,17 @@
 namespace poseidon {
 namespace {
 
+// What no layer reads would have no effect.
+void CheckSmoothing(const TorchEngineOptions& options, const NetDescription& net) {
+  if (options.label_smoothing == 0) return;
+  for (const LayerDescription& layer : net.layers) {
+    if (layer.type() == "SoftmaxWithLoss") return;
+  }
+  throw ConfigError(options.solver.train.locate(""),
+                    "no layer of the net in TRAIN is a SoftmaxWithLoss, so "
+                    "training.large_batch.label_smoothing has no effect; leave it out");
+}
+
 // `batch`: instead of the net's. The losses' weights are multiplied by `share`.
 NetDescription DescribeTrainNet(const TorchEngineOptions& options, std::optional<int64_t> batch,
                                 float share) {
@@ -34,6 +45,7 @@ NetDescription DescribeTrainNet(const TorchEngineOptions& options, std::optional
   describe.locate = options.solver.train.locate;
   describe.batch_size = batch;
   NetDescription net = DescribeNet(options.solver.train.net, caffe::TRAIN, describe);
+  CheckSmoothing(options, net);
   for (LayerDescription& layer : net.layers) {
     layer.label_smoothing = options.label_smoothing;
     for (float& weight : layer.loss_weights) weight *= share;

@@ -16,6 +16,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <regex>
 #include <string>
 #include <thread>
 
@@ -443,6 +444,13 @@ TEST_F(TorchEngineTest, RefusesWhatItCannotCompute) {
               ThrowsMessage<ConfigError>(
                   HasSubstr("layer \"ip\" has parameters of other shapes, or shared in another "
                             "way, in TEST than in TRAIN")));
+  const std::string hinge = std::regex_replace(kClassifier, std::regex("SoftmaxWith"), "Hinge");
+  TorchEngineOptions smoothed = Options(hinge, 5);
+  smoothed.label_smoothing = 0.1F;
+  EXPECT_THAT([&] { MakeTorchEngine(smoothed); },
+              ThrowsMessage<ConfigError>(AllOf(
+                  HasSubstr("net.prototxt: no layer of the net in TRAIN is a SoftmaxWithLoss"),
+                  HasSubstr("large_batch.label_smoothing has no effect; leave it out"))));
 }
 
 // Of what() of such an exception all but the first line is a stack trace.
