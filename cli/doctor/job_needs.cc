@@ -5,6 +5,7 @@
 
 #include "caffe_adapter/net/solver.h"
 #include "cli/input/model_source.h"
+#include "core/text/split.h"
 #include "proto/lanes.h"
 #include "proto/model_size.h"
 #include "transport/membership/node_setup.h"
@@ -24,7 +25,7 @@ void AddSources(const SolverNet& net, std::vector<std::string>& sources) {
     if (!IsIn(layer, net.phase)) continue;
     for (const std::string& source :
          {layer.data_param().source(), layer.image_data_param().source(),
-          layer.hdf5_data_param().source()}) {
+          layer.hdf5_data_param().source(), layer.window_data_param().source()}) {
       if (!source.empty()) sources.push_back(source);
     }
   }
@@ -36,6 +37,30 @@ std::vector<std::string> FilesOf(const std::string& path, const caffe::SolverPar
   std::vector<std::string> files = {path};
   for (const std::string& net : nets) {
     if (!net.empty()) files.push_back(ResolvePath(path, net));
+  }
+  return files;
+}
+
+// As worker 0 finds it, whose host may have what this machine has not.
+std::string PathThere(const JobConfig& config, const std::string& path) {
+  try {
+    return ResolvePath(config, path);
+  } catch (const ConfigError&) {
+    return path;
+  }
+}
+
+// A training that goes on from a snapshot needs no weights. Where it finds the latest is for it to
+// see.
+std::vector<std::string> StartFiles(const JobConfig& config, const caffe::SolverParameter& solver) {
+  const Training& training = config.job.training();
+  if (training.has_snapshot() && training.snapshot() != "latest") {
+    return {PathThere(config, training.snapshot())};
+  }
+  std::vector<std::string> files;
+  for (const std::string& entry :
+       training.weights_size() > 0 ? training.weights() : solver.weights()) {
+    for (const std::string& path : SplitAtCommas(entry)) files.push_back(PathThere(config, path));
   }
   return files;
 }
@@ -82,6 +107,7 @@ JobRequirements RequirementsOf(const JobConfig& config) {
     if (solver.parameter.test_interval() > 0) {
       for (const SolverNet& test : solver.tests) AddSources(test, requirements.test_data);
     }
+    requirements.start = StartFiles(config, solver.parameter);
     const std::string& prefix = solver.parameter.snapshot_prefix();
     if (!prefix.empty()) {
       needs.snapshot_directory = std::filesystem::path(prefix).parent_path().string();

@@ -16,6 +16,7 @@ struct JobRequirements {
   std::vector<std::string> files;      // that every worker reads: solver and nets
   std::vector<std::string> data;       // that every worker trains on
   std::vector<std::string> test_data;  // that worker 0 tests on
+  std::vector<std::string> start;      // that worker 0 starts from: weights or a snapshot
   std::optional<ModelSpec> model;      // none where a program of the user's trains
 };
 

@@ -114,8 +114,9 @@ class Doctor {
     questions.files = requirements_.files;
     questions.data = requirements_.data;
     if (index == 0) {
-      questions.data.insert(questions.data.end(), requirements_.test_data.begin(),
-                            requirements_.test_data.end());
+      for (const auto& more : {requirements_.test_data, requirements_.start}) {
+        questions.data.insert(questions.data.end(), more.begin(), more.end());
+      }
     }
     questions.directories = {TemporaryDirectory()};
     const std::string& snapshots = requirements_.needs.snapshot_directory;

@@ -359,7 +359,7 @@ Findings CheckData(const CheckedHosts& hosts) {
           path + " can't be read on " + host.name +
               (host.facts.has_working_directory ? ""
                                                 : ", which does not have this working directory"),
-          "copy the data to the same path there, or make them there (poseidon convert)");
+          "copy it to the same path there, or make data there (poseidon convert)");
     }
   }
   return std::move(report).Done(sources == 0 ? "the job reads none"

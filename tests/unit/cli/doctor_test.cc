@@ -10,6 +10,7 @@
 #include "cli/doctor/job_needs.h"
 #include "cli/doctor/network_checks.h"
 #include "proto/job_config.h"
+#include "tests/unit/temporary_directory.h"
 
 namespace poseidon {
 namespace {
@@ -219,6 +220,30 @@ TEST(JobNeeds, TheModelIsUpdatedAsTheJobSays) {
   EXPECT_FALSE(RequirementsOf(config).model->update_rule().deferred());
   config.job.mutable_training()->mutable_large_batch()->mutable_lars();
   EXPECT_TRUE(RequirementsOf(config).model->update_rule().deferred());
+}
+
+TEST(JobNeeds, AreWindowsAndWhatWorkerZeroStartsFrom) {
+  const TemporaryDirectory directory;
+  const std::string net = directory.Write("net.prototxt", R"(
+      layer { name: "data" type: "WindowData" top: "data" top: "label"
+        transform_param { crop_size: 9 } window_data_param { source: "windows" batch_size: 4 } }
+      layer { name: "ip" type: "InnerProduct" bottom: "data" top: "ip"
+        inner_product_param { num_output: 2 } }
+      layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "loss" })");
+  const std::string solver =
+      directory.Write("solver.prototxt", "net: '" + net +
+                                             "' base_lr: 0.1 lr_policy: 'fixed' max_iter: 1 "
+                                             "weights: 'a.caffemodel, b.caffemodel'");
+  const auto needs = [&](const std::string& start) {
+    return RequirementsOf(
+        ParseJobConfig("training { solver: '" + solver + "' " + start + " }", "job"));
+  };
+  EXPECT_THAT(needs("").data, ::testing::ElementsAre("windows"));
+  for (const std::string start : {"", "snapshot: 'latest'"}) {
+    EXPECT_THAT(needs(start).start, ::testing::ElementsAre("a.caffemodel", "b.caffemodel"));
+  }
+  EXPECT_THAT(needs("weights: 'c'").start, ::testing::ElementsAre("c"));
+  EXPECT_THAT(needs("snapshot: 'd'").start, ::testing::ElementsAre("d"));
 }
 
 TEST(JobNeeds, SnapshotsGoWhereTheSolverSays) {
