@@ -93,6 +93,12 @@ void TellIfNothingIsLeft(const Job& job, const TrainerOptions& options, WorkerSe
     session.Notify(why + "; the job ends after its last test, if it has one");
 }
 
+// Once: who takes a lost one's place goes on with a training that has begun.
+void TellSurprises(const EngineConfig& plan, WorkerSession& session) {
+  if (session.rank() != 0 || !session.plan().holders().empty()) return;
+  for (const std::string& surprise : plan.surprises()) session.Notify(surprise);
+}
+
 void TrainAndFinish(const EngineConfig& plan, const Job& job, const WorkerDevices& devices,
                     WorkerSession& session, TrainingParts& training) {
   LOG(INFO) << "joined as worker " << session.rank();
@@ -106,6 +112,7 @@ void TrainAndFinish(const EngineConfig& plan, const Job& job, const WorkerDevice
   model.set_iterations(options.max_iter);
   session.Declare(model, InputsOf(*training.engines[0], options.weights, options.from));
   TellIfNothingIsLeft(job, options, session);
+  TellSurprises(plan, session);
   if (plan.wants_snapshot() && !options.from && session.rank() == 0) {
     session.Notify("found no snapshot to go on from; training starts at iteration 0");
   }

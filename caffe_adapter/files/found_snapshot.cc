@@ -31,6 +31,14 @@ std::optional<int64_t> IterationOf(std::string name, const std::string& prefix) 
 
 }  // namespace
 
+void CheckLatestSnapshot(const Training& training, const Solver& solver) {
+  if (training.snapshot() != "latest" || !solver.parameter.snapshot_prefix().empty()) return;
+  throw ConfigError(solver.locate(""),
+                    "there is no snapshot_prefix, so there is no latest snapshot; write where "
+                    "snapshots go and how often, as snapshot_prefix: \"out/snapshots/net\" "
+                    "snapshot: 100");
+}
+
 FoundSnapshot ReadSnapshot(const std::string& path) {
   FoundSnapshot found{path, ReadSolverState(path), ""};
   const fs::path recorded = found.state.learned_net;

@@ -7,8 +7,14 @@
 
 #include "caffe_adapter/files/caffemodel.h"
 #include "caffe_adapter/files/solver_state.h"
+#include "caffe_adapter/net/solver.h"
+#include "proto/job.pb.h"
 
 namespace poseidon {
+
+// Throws ConfigError where training is to go on from its latest snapshot and the solver has no
+// snapshot_prefix, so that it would begin anew each time.
+void CheckLatestSnapshot(const Training& training, const Solver& solver);
 
 // The whole snapshot with the prefix of the highest iteration: the path of its solverstate. What is
 // not whole is passed over with a word in the log, and what was written before `since` without one.

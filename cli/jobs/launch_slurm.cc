@@ -6,6 +6,7 @@
 #include <iterator>
 #include <sstream>
 
+#include "caffe_adapter/files/found_snapshot.h"
 #include "caffe_adapter/net/solver.h"
 #include "cli/input/flags.h"
 #include "cli/input/output_directory.h"
@@ -36,13 +37,13 @@ SlurmJob JobFromFlags() {
   JobConfig config = JobConfigFromFlags();
   SlurmJob slurm;
   Cluster& cluster = *config.job.mutable_cluster();
-  slurm.nodes = std::max(cluster.workers(), cluster.servers());
   if (!cluster.network().colocated()) {
     throw ConfigError(config.path +
                       ": cluster.network.colocated is false, but Slurm's tasks share nodes: server "
                       "i runs beside worker i, and the plan would be for other machines; leave the "
                       "field out");
   }
+  slurm.nodes = std::max(cluster.workers(), cluster.servers());
   SetCount("nodes", FLAGS_nodes, slurm.nodes, slurm.nodes);
   if (FLAGS_restarts < 0) {
     throw ConfigError("--restarts is " + std::to_string(FLAGS_restarts) +
@@ -56,11 +57,14 @@ SlurmJob JobFromFlags() {
   }
   if (config.job.training().engine() == Training::TORCH) {
     ResolveFiles(config);
-    const caffe::SolverParameter solver = LoadSolver(config.job.training().solver()).parameter;
-    slurm.snapshot_prefix = solver.snapshot_prefix();
     const Training& training = config.job.training();
-    slurm.iterations = training.has_iterations() ? training.iterations() : solver.max_iter();
-    slurm.snapshot_at_end = !solver.snapshot_prefix().empty() && solver.snapshot_after_train();
+    const Solver solver = LoadSolver(training.solver());
+    CheckLatestSnapshot(training, solver);
+    const caffe::SolverParameter& parameter = solver.parameter;
+    slurm.snapshot_prefix = parameter.snapshot_prefix();
+    slurm.iterations = training.has_iterations() ? training.iterations() : parameter.max_iter();
+    slurm.snapshot_at_end =
+        !parameter.snapshot_prefix().empty() && parameter.snapshot_after_train();
   }
   slurm.scheduler_port_set = cluster.has_scheduler_port();
   slurm.programs = FlagGiven("remote_programs") ? FLAGS_remote_programs : ProgramDirectory();

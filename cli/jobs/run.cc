@@ -43,12 +43,7 @@ std::optional<Solver> CheckFiles(const JobConfig& config) {
   Solver solver = LoadSolver(SolverPath(config));
   // Hosts have data of their own; their workers say if they can't be read.
   if (!HostsGiven()) CheckData(config, solver);
-  if (training.snapshot() == "latest" && solver.parameter.snapshot_prefix().empty()) {
-    throw ConfigError(solver.locate(""),
-                      "there is no snapshot_prefix, so there is no latest snapshot; write where "
-                      "snapshots go and how often, as snapshot_prefix: \"out/snapshots/net\" "
-                      "snapshot: 100");
-  }
+  CheckLatestSnapshot(training, solver);
   return solver;
 }
 
@@ -70,23 +65,6 @@ std::optional<std::string> WhyNothingIsLeft(const Training& training, const Solv
   if (training.snapshot() != "latest" || HostsGiven()) return std::nullopt;
   const auto path = FindLatestSnapshot(solver.parameter.snapshot_prefix());
   return path ? WhyNothingIsLeft(*path, training, solver) : std::nullopt;
-}
-
-// What nobody who waits for the end of a training expects.
-void SayIfNothingIsKept(const caffe::SolverParameter& solver) {
-  if (!solver.snapshot_prefix().empty() || !solver.snapshot_after_train()) return;
-  std::cout << "the trained values will not be kept: the solver has no snapshot_prefix"
-            << std::endl;
-}
-
-// Caffe would take a GPU for it; here the solver has no part in that.
-void SayIfNoGpuIsUsed(const caffe::SolverParameter& solver, const Training& training) {
-  const bool wants_gpu =
-      solver.has_solver_mode() && solver.solver_mode() == caffe::SolverParameter::GPU;
-  if (!wants_gpu || training.has_device()) return;
-  std::cout << "the net is computed on the CPU, though the solver has solver_mode: GPU: the job's "
-               "training.device says where; set it to CUDA, or to CPU if that is meant"
-            << std::endl;
 }
 
 // What training starts from, if a flag says so.
@@ -301,10 +279,6 @@ ExitCode Run(const std::vector<std::string>& program) {
   std::cout << "starting a scheduler, " << cluster.servers() << " server(s) and "
             << cluster.workers() << " worker(s)" << WhereText(options.hosts) << "; logs are in "
             << options.out << "/logs" << std::endl;
-  if (solver) {
-    SayIfNothingIsKept(solver->parameter);
-    SayIfNoGpuIsUsed(solver->parameter, job.training());
-  }
   const ExitCode code = RunToTheEnd(options, solver, interruption);
   if (code == ExitCode::kDataError && options.hosts && program.empty()) {
     std::cerr << "poseidon run: where a host lacks the data, "

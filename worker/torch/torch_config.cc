@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <string>
 
+#include "caffe_adapter/files/found_snapshot.h"
 #include "caffe_adapter/net/solver.h"
 #include "core/error.h"
 #include "proto/plan_members.h"
@@ -143,6 +144,7 @@ class TorchEngineConfig : public EngineConfig {
  public:
   explicit TorchEngineConfig(const JobConfig& config)
       : config_(config), job_(config_.job), solver_(LoadSolver(SolverPath(config))) {
+    CheckLatestSnapshot(job_.training(), solver_);
     if (job_.training().has_batch_per_worker()) {
       CheckOneWrittenBatch(solver_.train);
       batch_per_device_ = job_.training().batch_per_worker() / devices();
@@ -177,6 +179,23 @@ class TorchEngineConfig : public EngineConfig {
   }
 
   void CheckDevice(std::optional<int> cuda_device) const override { CheckTorchDevice(cuda_device); }
+
+  std::vector<std::string> surprises() const override {
+    std::vector<std::string> surprises;
+    const caffe::SolverParameter& solver = solver_.parameter;
+    if (solver.snapshot_prefix().empty() && solver.snapshot_after_train()) {
+      surprises.emplace_back(
+          "the trained values will not be kept: the solver has no snapshot_prefix");
+    }
+    // Caffe would take a GPU for it; here the solver has no part in that.
+    if (solver.has_solver_mode() && solver.solver_mode() == caffe::SolverParameter::GPU &&
+        !job_.training().has_device()) {
+      surprises.emplace_back(
+          "the net is computed on the CPU, though the solver has solver_mode: GPU: the job's "
+          "training.device says where; set it to CUDA, or to CPU if that is meant");
+    }
+    return surprises;
+  }
 
   bool wants_snapshot() const override { return job_.training().has_snapshot(); }
 
