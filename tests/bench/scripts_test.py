@@ -57,6 +57,15 @@ class CaffeCompare(unittest.TestCase):
 class AllReduce(unittest.TestCase):
     """tests/bench/network/all_reduce.py."""
 
+    def test_few_values_have_no_percentiles(self):
+        """What would be called the 99th of them is the greatest."""
+        self.assertEqual(all_reduce.tail(range(1, 9), digits=0), "8 (max of 8)")
+        self.assertEqual(all_reduce.tail(range(1, 100)), "99.00 (max of 99)")
+        self.assertEqual(all_reduce.tail(range(1, 201)), "199.00")
+        sample = all_reduce.Samples(1024)
+        sample.add([0.003, 0.001, 0.002, 0.004], 0)
+        self.assertEqual(sample.milliseconds, ["1.00", "2.50", "4.00 (max of 4)"])
+
     def test_the_automatic_choice_is_measured_in_every_round(self):
         """As the table shows it and compares others with it, however slow it was at first."""
         samples = {}

@@ -170,6 +170,14 @@ class Runner:
         return [self._bed.start(0, command, "mpirun.log")]
 
 
+def tail(values, digits=2):
+    """The 99th percentile, as text. Fewer than a hundred values have none: of these the greatest."""
+    ordered = sorted(values)
+    if len(ordered) < 100:
+        return f"{ordered[-1]:.{digits}f} (max of {len(ordered)})"
+    return f"{ordered[len(ordered) * 99 // 100]:.{digits}f}"
+
+
 class Samples:
     """All that was measured of one system, algorithm and size."""
 
@@ -190,15 +198,11 @@ class Samples:
 
     @property
     def milliseconds(self):
-        """Minimum, median, 99th percentile."""
-        ordered = sorted(self._seconds)
+        """Minimum, median, 99th percentile, as text."""
         return [
-            1e3 * value
-            for value in (
-                ordered[0],
-                self.median,
-                ordered[min(len(ordered) - 1, len(ordered) * 99 // 100)],
-            )
+            f"{1e3 * min(self._seconds):.2f}",
+            f"{1e3 * self.median:.2f}",
+            tail(1e3 * second for second in self._seconds),
         ]
 
     @property
@@ -284,7 +288,7 @@ def table(bed, samples, sizes, systems):
             ratio = f"{ours.median / one.median:.2f}" if name.split(",")[0] in others else ""
             minimum, median, p99 = one.milliseconds
             lines.append(
-                f"| {human(size)} | {name} | {minimum:.2f} | {median:.2f} | {p99:.2f} | "
+                f"| {human(size)} | {name} | {minimum} | {median} | {p99} | "
                 f"{bound} | {ratio} | {one.cpu_per_gigabyte:.2f} |"
             )
     return lines
