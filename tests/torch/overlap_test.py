@@ -17,8 +17,10 @@ import ranks
 import timed_tests
 
 sys.path.insert(0, str(ranks.ROOT / "python"))
+sys.path.append(str(ranks.ROOT / "tests/bench/torch"))
 
 # pylint: disable=wrong-import-position
+import rank
 from models import Perceptron, Transformer, data_of, loss_of
 from one_process import OneProcess, psd
 from poseidon_torch._device_copies import DeviceCopies, _adjacent
@@ -385,6 +387,24 @@ class UnusedNext(OneProcess):
                 for ours, theirs in zip(*(model.parameters() for model in models)):
                     self.assertTrue(ours.equal(theirs))
                 psd.shutdown()
+
+
+class Benchmark(unittest.TestCase):
+    """tests/bench/torch/rank.py."""
+
+    def test_every_timed_iteration_waits_for_an_exchange(self):
+        """After all have met, the first forward pass finds nothing to wait for."""
+        pending = []
+
+        def forward(_inputs):
+            while pending:
+                time.sleep(pending.pop())
+            return mock.Mock(**{"sum.return_value.backward": lambda: pending.append(EXCHANGE)})
+
+        training = rank.Training(forward, mock.Mock(), mock.Mock(), pending.clear)
+        rank.iterate(training, 1)
+        training.synchronize()
+        self.assertGreaterEqual(min(rank.timed(training, 3)), EXCHANGE)
 
 
 if __name__ == "__main__":

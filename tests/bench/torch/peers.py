@@ -105,7 +105,7 @@ class Point:
         )
         outs = [bed.path(f"result-{rank}.json") for rank in range(NODES)]
         processes = [start(bed, rank, job, out) for rank, out in enumerate(outs)]
-        training = (WARM_UP + iterations) * (1 + self.ratio) * self.wire
+        training = (WARM_UP + 1 + iterations) * (1 + self.ratio) * self.wire
         bed.wait(processes, (START_SECONDS + PATIENCE * training) * len(self.variants))
         of_ranks = [json.loads(pathlib.Path(out).read_text(encoding="utf-8")) for out in outs]
         for kept, *results in zip(self.results, *of_ranks):
