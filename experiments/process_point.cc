@@ -298,7 +298,12 @@ PointResult RunPoint(const ExperimentPoint& real, const ProcessOptions& options,
   const Iterations iterations = IterationsOf(point, options);
   std::vector<std::string> addresses;
   for (const Host& host : remote.hosts) addresses.push_back(host.address);
-  const Job job = JobFor(point, iterations, addresses);
+  Job job = JobFor(point, iterations, addresses);
+  if (job.training().threads() == 0) {
+    const auto first = remote.hosts.begin();
+    job.mutable_training()->set_threads(
+        CoresForEachWorker({first, first + job.cluster().workers()}, remote.cores));
+  }
   Prepare(options, job);
   const std::string text_for_hosts = TextOf(WithKeyInside(job));
   RemoteShell shell = MakeRemoteShell(remote.shell, remote.programs);

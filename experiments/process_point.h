@@ -6,6 +6,7 @@
 // Not thread-safe: one point at a time, in a program without other threads that start programs.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -43,6 +44,9 @@ struct RemoteOptions {
   // that of its standard input, ends the command.
   std::string shell = DefaultRemoteShell();
   std::string programs;  // their directory on the hosts
+  // By a host's name, for nets that are really trained: where the job names no threads, each worker
+  // of a host computes on its part of them. On a host that is not here it computes on one.
+  std::map<std::string, int> cores;
   // On the hosts: in which each daemon gets one for the job's file and results, until its end.
   std::string directory = "/tmp";
 };

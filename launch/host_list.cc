@@ -198,4 +198,16 @@ HostRanks AssignRanks(const std::vector<Host>& hosts, int workers, int servers, 
   return ranks;
 }
 
+int CoresForEachWorker(const std::vector<Host>& workers, const std::map<std::string, int>& cores) {
+  std::map<std::string, int> workers_of;
+  for (const Host& host : workers) ++workers_of[host.name];
+  std::optional<int> fewest;
+  for (const auto& [name, count] : workers_of) {
+    const auto found = cores.find(name);
+    const int here = found == cores.end() ? 0 : found->second / count;
+    fewest = std::min(fewest.value_or(here), here);
+  }
+  return std::max(1, fewest.value_or(1));
+}
+
 }  // namespace poseidon

@@ -12,6 +12,7 @@
 // lines.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -44,5 +45,9 @@ struct HostRanks {
 // calls the hosts.
 HostRanks AssignRanks(const std::vector<Host>& hosts, int workers, int servers, bool colocated,
                       const std::string& path);
+
+// How many cores each of the workers, which are on these hosts, has for itself: where the fewest
+// are, so that no worker is slower than the others. `cores`: of each host, by its name. At least 1.
+int CoresForEachWorker(const std::vector<Host>& workers, const std::map<std::string, int>& cores);
 
 }  // namespace poseidon

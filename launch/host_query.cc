@@ -5,6 +5,7 @@
 #include <iterator>
 #include <memory>
 #include <optional>
+#include <sstream>
 #include <string_view>
 #include <thread>
 
@@ -202,6 +203,29 @@ std::vector<std::string> NamesOf(const std::vector<Host>& hosts) {
     }
   }
   return names;
+}
+
+std::map<std::string, int> AskForCores(const RemoteShell& shell, const std::vector<Host>& hosts,
+                                       Duration deadline, Interruption* interruption) {
+  std::vector<HostQuestion> questions;
+  for (const std::string& name : NamesOf(hosts)) {
+    questions.push_back({name, kAllowanceFunctions + std::string("usable_cores\n")});
+  }
+  const std::vector<HostAnswer> answers = AskHosts(shell, questions, deadline, interruption);
+  std::map<std::string, int> cores;
+  std::string problems;
+  for (size_t i = 0; i < questions.size(); ++i) {
+    const std::string& name = questions[i].host;
+    if (!answers[i].failure.empty()) {
+      problems += "\n  " + name + ": " + answers[i].failure;
+    } else if (!(std::istringstream(answers[i].text) >> cores[name])) {
+      problems += "\n  " + name + ": its shell says no number";
+    }
+  }
+  if (problems.empty()) return cores;
+  throw Error(ExitCode::kFailure,
+              "hosts can't be asked how many cores each of their workers may use; see that `" +
+                  shell.command.front() + " HOST nproc` works:" + problems);
 }
 
 }  // namespace poseidon

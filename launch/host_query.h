@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -44,5 +45,10 @@ HostAnswer AskHere(const std::string& script, Duration deadline, Interruption* i
 
 // The hosts' names, each once.
 std::vector<std::string> NamesOf(const std::vector<Host>& hosts);
+
+// How many cores each of the hosts gives its user, by its name. Throws Error that names all which
+// do not say it, and Interrupted() as AskHosts does.
+std::map<std::string, int> AskForCores(const RemoteShell& shell, const std::vector<Host>& hosts,
+                                       Duration deadline, Interruption* interruption);
 
 }  // namespace poseidon

@@ -33,12 +33,10 @@ constexpr Duration kBetweenLooks = Seconds(2);
 // Between two attempts of Linux's TCP to repeat what was lost (TCP_RTO_MAX).
 constexpr Duration kLongestRepeat = Seconds(120);
 
-// What a host is to have, and has.
+// What a host is to have.
 struct HostPrograms {
   std::set<std::string> needed;  // paths
   std::string library;           // that makes a program a worker; empty: none is needed
-  int workers = 0;
-  int cores = 0;
 };
 
 std::string ScriptFor(const HostPrograms& host) {
@@ -60,8 +58,7 @@ std::string WhyUnreachable(const std::string& name, const HostAnswer& answer) {
 }
 
 // What is wrong with a host's answer, as sentences' parts; takes the number of cores from it.
-std::vector<std::string> Problems(const std::string& name, const HostAnswer& answer,
-                                  HostPrograms& host) {
+std::vector<std::string> Problems(const std::string& name, const HostAnswer& answer, int& cores) {
   if (!answer.failure.empty()) return {WhyUnreachable(name, answer)};
   std::vector<std::string> problems;
   std::istringstream lines(answer.text);
@@ -69,7 +66,7 @@ std::vector<std::string> Problems(const std::string& name, const HostAnswer& ans
     std::istringstream words(line);
     std::string key;
     words >> key;
-    if (key == "cores") words >> host.cores;
+    if (key == "cores") words >> cores;
     if (key != "missing") continue;
     problems.push_back("there is no " + line.substr(key.size() + 1) + " on " + name +
                        "; copy the programs there, or say where they are by --remote_programs");
@@ -77,21 +74,24 @@ std::vector<std::string> Problems(const std::string& name, const HostAnswer& ans
   return problems;
 }
 
-// Looks at all hosts at once. Throws Error with all that is wrong.
-void LookAt(const RemoteShell& shell, std::map<std::string, HostPrograms>& hosts,
-            Interruption& interruption) {
+// Looks at all hosts at once, and takes their cores. Throws Error with all that is wrong.
+std::map<std::string, int> LookAt(const RemoteShell& shell,
+                                  const std::map<std::string, HostPrograms>& hosts,
+                                  Interruption& interruption) {
   std::vector<HostQuestion> questions;
   for (const auto& [name, host] : hosts) questions.push_back({name, ScriptFor(host)});
   const std::vector<HostAnswer> answers =
       AskHosts(shell, questions, kAnswerDeadline, &interruption);
+  std::map<std::string, int> cores;
   std::string all;
   for (size_t i = 0; i < questions.size(); ++i) {
     const std::string& name = questions[i].host;
-    for (const std::string& problem : Problems(name, answers[i], hosts[name])) {
+    for (const std::string& problem : Problems(name, answers[i], cores[name])) {
       all += (all.empty() ? "" : "\n  ") + problem;
     }
   }
   if (!all.empty()) throw Error(ExitCode::kFailure, all);
+  return cores;
 }
 
 // Who does not answer and why, a line each.
@@ -119,17 +119,6 @@ void Pause(Duration duration, Interruption& interruption) {
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
-}
-
-// On the host that has fewest.
-int CoresForEachWorker(const std::map<std::string, HostPrograms>& hosts) {
-  int cores = 0;
-  for (const auto& [name, host] : hosts) {
-    if (host.workers == 0) continue;
-    const int here = std::max(1, host.cores / host.workers);
-    cores = cores == 0 ? here : std::min(cores, here);
-  }
-  return std::max(1, cores);
 }
 
 // The address at which the host reaches this machine.
@@ -241,7 +230,6 @@ JobHosts HostsFromFlags(JobConfig& config, const std::string& worker, Interrupti
   std::map<std::string, HostPrograms> hosts;
   for (const Host& host : job_hosts.ranks.workers) {
     HostPrograms& there = hosts[host.name];
-    ++there.workers;
     if (worker.empty()) {
       there.library = PreloadedLibraryThere(job_hosts.shell);
     } else {
@@ -251,11 +239,12 @@ JobHosts HostsFromFlags(JobConfig& config, const std::string& worker, Interrupti
   for (const Host& host : job_hosts.ranks.servers) {
     hosts[host.name].needed.insert(job_hosts.shell.programs + "/poseidon_server");
   }
-  LookAt(job_hosts.shell, hosts, interruption);
+  const int cores =
+      CoresForEachWorker(job_hosts.ranks.workers, LookAt(job_hosts.shell, hosts, interruption));
   Training& training = *config.job.mutable_training();
-  if (training.threads() == 0) training.set_threads(CoresForEachWorker(hosts));
+  if (training.threads() == 0) training.set_threads(cores);
   if (!config.job.cluster().has_cores() && PlansLanes(config.job)) {
-    config.job.mutable_cluster()->set_cores(CoresForEachWorker(hosts));
+    config.job.mutable_cluster()->set_cores(cores);
   }
   // Through a network that fails for a while, connections last as the job does: who is lost
   // meanwhile its scheduler gives up. What was lost in a connection TCP repeats after up to as long

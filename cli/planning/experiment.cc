@@ -37,6 +37,7 @@
 #include "experiments/experiment_results.h"
 #include "experiments/process_point.h"
 #include "experiments/simulated_point.h"
+#include "launch/host_query.h"
 #include "launch/network_testbed.h"
 #include "launch/process_cluster.h"
 #include "proto/job_config.h"
@@ -48,6 +49,8 @@ namespace fs = std::filesystem;
 
 // How often a wait looks for a signal.
 constexpr Duration kTick = std::chrono::milliseconds(50);
+// Within which hosts say how many cores they have; ssh gives up before.
+constexpr Duration kCoresDeadline = Seconds(20);
 
 ExperimentMode ModeFromFlags() {
   for (const ExperimentMode mode :
@@ -254,7 +257,10 @@ class Execution {
     // A training may take days; one that hangs is ended by the deadlines of its own job.
     options.deadline = Duration::max();
     std::optional<RemoteOptions> remote;
-    if (mode_ == ExperimentMode::kRun) remote = RemoteFromFlags();
+    if (mode_ == ExperimentMode::kRun) {
+      remote = RemoteFromFlags();
+      remote->cores = CoresForTraining(*remote, todo);
+    }
     for (const size_t i : todo) {
       const ExperimentPoint& point = results_.points()[i];
       options.directory = results_.directory() + "/processes/" + KeyOf(point, mode_);
@@ -279,6 +285,21 @@ class Execution {
     remote.shell = FLAGS_remote_shell;
     remote.programs = FlagGiven("remote_programs") ? FLAGS_remote_programs : ProgramDirectory();
     return remote;
+  }
+
+  // Of the hosts on which nets are really trained. What only sleeps needs none.
+  std::map<std::string, int> CoresForTraining(const RemoteOptions& remote,
+                                              const std::vector<size_t>& todo) {
+    int hosts = 0;
+    for (const size_t i : todo) {
+      const Job& job = results_.points()[i].job;
+      if (job.training().engine() == Training::REPLAY) continue;
+      hosts = std::max(hosts, job.cluster().workers());
+    }
+    if (hosts == 0) return {};
+    return AskForCores(MakeRemoteShell(remote.shell, remote.programs),
+                       {remote.hosts.begin(), remote.hosts.begin() + hosts}, kCoresDeadline,
+                       &interruption_);
   }
 
   std::vector<const ExperimentPoint*> PointsAt(const std::vector<size_t>& todo) const {

@@ -17,6 +17,9 @@
 #include <vector>
 
 #include "cli/command_line.h"
+#include "core/process/allowance.h"
+#include "proto/job.pb.h"
+#include "proto/text_format.h"
 #include "tests/unit/temporary_directory.h"
 
 namespace poseidon {
@@ -90,6 +93,37 @@ TEST_F(ExperimentVerbTest, ImagesPerSecondSayFlops) {
   EXPECT_NEAR(flops.at("net"), 320e6 * 2 * 3 * 192 * 64, 1e6);
   EXPECT_EQ(flops.at("replay"), 4e12) << "the default";
   EXPECT_EQ(flops.at("profile"), 4e12);
+}
+
+// Else each would compute on one, for many times as long. The remote shell runs everything here,
+// where none of our programs are, so that the point fails once it has its job.
+TEST_F(ExperimentVerbTest, WorkersThatTrainShareTheCoresOfTheirHosts) {
+  directory_.Write("net.prototxt", kNet);
+  directory_.Write("solver.prototxt",
+                   "net: \"net.prototxt\" base_lr: 0.01 lr_policy: \"fixed\" max_iter: 3");
+  const std::string experiment =
+      directory_.Write("e.prototxt",
+                       "name: \"t\" net { name: \"net\" solver: \"solver.prototxt\" train: true"
+                       " input: \"3x8x8\" } sweep { system: \"wfbp\" workers: 2 }");
+  const std::string shell = directory_.Write("shell", "#!/bin/sh\nshift\nexec sh -c \"$*\"\n");
+  std::filesystem::permissions(shell, std::filesystem::perms::owner_all);
+  const auto threads = [&](const std::string& hosts) {
+    std::ostringstream out;
+    ::testing::internal::CaptureStdout();
+    RunCommand({"experiment", experiment, "--mode=run", "--out=" + directory_.Path("out"),
+                "--hosts=" + directory_.Write("hosts", hosts), "--remote_shell=" + shell,
+                "--remote_programs=" + directory_.Path("none")},
+               out);
+    ::testing::internal::GetCapturedStdout();
+    Job job;
+    for (const auto& point :
+         std::filesystem::directory_iterator(directory_.Path("out/processes"))) {
+      ReadTextFile(point.path() / "job.prototxt", job);
+    }
+    return job.training().threads();
+  };
+  EXPECT_EQ(threads("a 127.0.0.1\nb 127.0.0.1\n"), UsableCores());
+  EXPECT_EQ(threads("a 127.0.0.1 slots=2\n"), std::max(1, UsableCores() / 2));
 }
 
 // That limit is none for root. Whatever else the user runs counts, too.

@@ -10,10 +10,8 @@
 #include <set>
 #include <sstream>
 
-#include "client/pace/compute_disturbance.h"
 #include "core/error.h"
 #include "experiments/experiment_results.h"
-#include "experiments/process_point.h"
 #include "experiments/simulated_point.h"
 #include "planner/model_times.h"
 #include "planner/policies.h"
@@ -386,44 +384,6 @@ TEST_F(ExperimentTest, PointsAreOfTheFirstSweepThatHasThem) {
             KeyOf(Points(kExperiment).front(), ExperimentMode::kSimulate));
 }
 
-// What the daemons of a point get that can't be started.
-class ProcessJobTest : public ExperimentTest {
- protected:
-  Job JobFor(const ExperimentPoint& point) const {
-    ProcessOptions options;
-    options.directory = Path("processes");
-    RemoteOptions remote;
-    for (int i = 0; i < point.job.cluster().workers(); ++i) {
-      remote.hosts.push_back({"host" + std::to_string(i), "127.0.0.1"});
-    }
-    remote.shell = "false";
-    EXPECT_THROW(RunPoint(point, options, remote), Error);
-    Job job;
-    ReadTextFile(options.directory + "/job.prototxt", job);
-    return job;
-  }
-};
-
-TEST_F(ProcessJobTest, ReplaysVaryAsSimulatedMachinesDo) {
-  ExperimentPoint point = Points(kExperiment)[0];
-  EXPECT_EQ(JobFor(point).cluster().disturbance().SerializeAsString(),
-            MeasuredDisturbance().SerializeAsString());
-  point.job.mutable_cluster()->mutable_disturbance()->set_layer_spread(0.5);
-  const Disturbance said = JobFor(point).cluster().disturbance();
-  EXPECT_EQ(said.layer_spread(), 0.5);
-  EXPECT_EQ(said.iteration_spread(), 0);
-}
-
-TEST_F(ProcessJobTest, AConditionWarmsUpAsLongAsItIsSimulated) {
-  ExperimentPoint point = Points(kExperiment)[0];
-  const int counted = ProcessOptions().iterations;
-  EXPECT_EQ(JobFor(point).training().iterations(), 5 + counted);
-  Deviation& deviation = *point.condition.add_deviation();
-  deviation.set_worker(1);
-  deviation.set_compute_factor(2);
-  EXPECT_EQ(JobFor(point).training().iterations(), 20 + counted);
-}
-
 TEST_F(ExperimentTest, PlannedPointsAreThePlannersPrediction) {
   const std::vector<ExperimentPoint> points = Points(Replaced(
       kExperiment, "system: \"rows\" workers: 4", "system: \"time\" workers: 4 plan_only: true"));
@@ -444,15 +404,6 @@ TEST_F(ExperimentTest, PlannedPointsAreThePlannersPrediction) {
     if (rows[0][i] != "bytes_mean" && rows[0][i] != "imbalance") continue;
     EXPECT_EQ(rows[1][i], "") << rows[0][i];
   }
-}
-
-// As those of all other systems, which have no local steps.
-TEST_F(ExperimentTest, LocalStepsAreOnlySimulated) {
-  ExperimentPoint point = Points(kExperiment)[0];
-  EXPECT_EQ(WhyNotEmulated(point), std::nullopt);
-  point.job.mutable_communication()->set_local_steps(4);
-  EXPECT_EQ(WhyNotEmulated(point), "local steps are only simulated");
-  EXPECT_EQ(WhyNotRun(point, 1000), "local steps are only simulated");
 }
 
 TEST_F(ExperimentTest, ARowOfLocalStepsIsOfOneStep) {

@@ -143,6 +143,14 @@ TEST_F(HostListTest, TooFewSlotsAreCounted) {
   EXPECT_THAT(error_of(2, 2, false), HasSubstr("room for 1 server(s), and the job has 2"));
 }
 
+TEST_F(HostListTest, WorkersOfAHostShareItsCores) {
+  const std::vector<Host> workers = BySlot(Read("a slots=2\nb\n"));
+  EXPECT_EQ(CoresForEachWorker(workers, {{"a", 16}, {"b", 4}, {"c", 1}}), 4);
+  EXPECT_EQ(CoresForEachWorker(workers, {{"a", 7}, {"b", 4}}), 3);
+  EXPECT_EQ(CoresForEachWorker(workers, {{"a", 1}, {"b", 4}}), 1);
+  EXPECT_EQ(CoresForEachWorker(workers, {{"a", 16}}), 1) << "b has said nothing";
+}
+
 TEST_F(HostListTest, WithoutHosts) {
   EXPECT_THAT(ErrorOf(" \n# nobody\n"), HasSubstr("there is no host"));
   EXPECT_THAT(MessageOf<ConfigError>([] { ReadHosts("/there/is/none"); }),
