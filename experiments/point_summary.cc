@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "core/time.h"
 #include "launch/process_cluster.h"
+#include "planner/cost/iteration_record.h"
 #include "proto/bucket.h"
 #include "simulation/training_simulation.h"
 
@@ -38,6 +39,25 @@ SteadyTimes MiddleHalf(const std::vector<double>& durations, const std::vector<d
   times.iteration /= static_cast<double>(end - begin);
   times.exposed /= static_cast<double>(end - begin);
   return times;
+}
+
+// Of one iteration that the workers take in the mean, what they take together: asynchronous ones do
+// not wait for each other, so that their rates add up, as in a simulation.
+double ShareOfMean(const Json& summary, int staleness) {
+  const JointPace pace = PaceOf(staleness, /*alike=*/true);
+  if (pace == JointPace::kTogether) return 1;
+  // Of an image: the batch is the same for all.
+  std::vector<double> seconds;
+  for (const Json& worker : summary.at("workers")) {
+    const auto images = worker.at("images").get<double>();
+    const auto training = worker.at("training_seconds").get<double>();
+    if (images <= 0 || training <= 0) {
+      throw Error(ExitCode::kFailure, "worker " + worker.at("rank").dump() +
+                                          " has trained nothing, as the scheduler's summary says");
+    }
+    seconds.push_back(training / images);
+  }
+  return SecondsOfAll(pace, seconds) / SecondsOfAll(JointPace::kTogether, seconds);
 }
 
 struct MachineBytes {
@@ -108,7 +128,7 @@ PointResult Read(const Json& summary, const ExperimentPoint& point, int warm_up)
   }
   PointResult result;
   const SteadyTimes times = MiddleHalf(durations, exposed, warm_up);
-  result.iteration = times.iteration;
+  result.iteration = times.iteration * ShareOfMean(summary, point.job.communication().staleness());
   result.busy = std::max(0.0, 1 - times.exposed / times.iteration);
   AddBytes(summary, point.job, summary.at("iterations").get<double>(), result);
   result.predicted = summary.value("predicted_iteration_ms", 0.0) / kMillisecondsPerSecond;

@@ -60,6 +60,24 @@ TEST(PointSummaryTest, TheMiddleHalfCounts) {
   EXPECT_FALSE(result.accuracy);
 }
 
+// As a simulation's do: one does 1 a second, the other one in 4 s, so that two take 1.6 s.
+TEST(PointSummaryTest, RatesOfAsynchronousWorkersAddUp) {
+  nlohmann::json summary = Summary();
+  summary["duration_ms"] = std::vector<double>(10, 2500);
+  summary["exposed_ms"] = std::vector<double>(10, 0);
+  for (const int worker : {0, 1}) {
+    summary["workers"][worker]["images"] = 320;
+    summary["workers"][worker]["training_seconds"] = worker == 0 ? 10 : 40;
+  }
+  ExperimentPoint point = Point();
+  EXPECT_NEAR(ReadSummary(summary.dump(), point, 2).iteration, 2.5, 1e-12);
+  point.job.mutable_communication()->set_staleness(-1);
+  EXPECT_NEAR(ReadSummary(summary.dump(), point, 2).iteration, 1.6, 1e-12);
+  summary["workers"][1]["images"] = 0;
+  EXPECT_THAT(MessageOf<Error>([&] { ReadSummary(summary.dump(), point, 2); }),
+              HasSubstr("worker 1 has trained nothing"));
+}
+
 // A replay takes the cost of its layers' passes, too, as a simulated worker does.
 TEST(PointSummaryTest, ComputingAloneIsWhatASimulationSays) {
   ExperimentPoint point = Point();
