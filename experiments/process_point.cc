@@ -74,6 +74,10 @@ std::optional<std::string> WhyNoProcesses(const ExperimentPoint& point) {
     }
     return std::nullopt;
   }
+  // A replay's update rule is its own, by which every layer is updated on its own.
+  if (point.model.update_rule().deferred()) {
+    return "clip_gradients is only simulated, unless the net is trained";
+  }
   try {
     ReplayOf(point.model);
   } catch (const ConfigError& error) {

@@ -72,5 +72,16 @@ TEST_F(ExperimentTest, LocalStepsAreOnlySimulated) {
   EXPECT_EQ(WhyNotRun(point, 1000), "local steps are only simulated");
 }
 
+// A replay would not wait for the last layer before it updates the first.
+TEST_F(ExperimentTest, ReplaysDoNotClipGradients) {
+  ExperimentPoint point = Points(kExperiment)[0];
+  point.model.mutable_update_rule()->set_deferred(true);
+  for (const auto& reason : {WhyNotEmulated(point), WhyNotRun(point, 1000)}) {
+    EXPECT_EQ(reason, "clip_gradients is only simulated, unless the net is trained");
+  }
+  point.job.mutable_training()->set_engine(Training::TORCH);
+  EXPECT_EQ(WhyNotEmulated(point), std::nullopt);
+}
+
 }  // namespace
 }  // namespace poseidon
