@@ -240,6 +240,11 @@ bool ExperimentResults::Has(size_t point, ExperimentMode mode) const {
   return results_.contains({point, mode});
 }
 
+bool ExperimentResults::HasAny(ExperimentMode mode) const {
+  return std::any_of(results_.begin(), results_.end(),
+                     [mode](const auto& result) { return result.first.mode == mode; });
+}
+
 const PointResult& ExperimentResults::Get(size_t point, ExperimentMode mode) const {
   return results_.at({point, mode}).result;
 }

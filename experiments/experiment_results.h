@@ -29,6 +29,7 @@ class ExperimentResults {
   const std::vector<ExperimentPoint>& points() const { return points_; }
   const std::string& directory() const { return directory_; }
   bool Has(size_t point, ExperimentMode mode) const;
+  bool HasAny(ExperimentMode mode) const;
   // In that mode; it must be there.
   const PointResult& Get(size_t point, ExperimentMode mode) const;
   // Keeps the result and writes the point's file and results.csv anew.

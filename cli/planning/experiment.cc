@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <functional>
 #include <iostream>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <new>
@@ -340,38 +341,61 @@ std::string Points(size_t count) {
   return std::to_string(count) + (count == 1 ? " point" : " points");
 }
 
+// How many machines the user has named; as many as any point needs if none are.
+size_t MachineCount() {
+  return FLAGS_hosts.empty() ? std::numeric_limits<size_t>::max() : MachinesFromFlags().size();
+}
+
+// The points that lack a result in a mode.
 struct Todo {
-  std::vector<size_t> points;
-  size_t left_out = 0;  // points that lack a result and can't have one in this mode
+  std::vector<size_t> points;              // that can have one
+  std::map<std::string, size_t> left_out;  // how many can't, by the reason
+
+  size_t LeftOut() const {
+    size_t all = 0;
+    for (const auto& [reason, count] : left_out) all += count;
+    return all;
+  }
 };
 
-// The points that lack a result and can have one. Says what the others are.
 Todo PointsToDo(const ExperimentResults& results, ExperimentMode mode) {
-  const size_t hosts = mode == ExperimentMode::kRun ? MachinesFromFlags().size() : 0;
+  const size_t hosts = mode == ExperimentMode::kRun ? MachineCount() : 0;
   Todo todo;
-  size_t there = 0;
-  std::map<std::string, size_t> left_out;
   for (size_t i = 0; i < results.points().size(); ++i) {
-    if (results.Has(i, mode)) {
-      ++there;
-    } else if (const auto reason = WhyNot(results.points()[i], mode, hosts)) {
-      ++left_out[*reason];
+    if (results.Has(i, mode)) continue;
+    if (const auto reason = WhyNot(results.points()[i], mode, hosts)) {
+      ++todo.left_out[*reason];
     } else {
       todo.points.push_back(i);
     }
   }
-  std::cout << Points(results.points().size());
-  if (there > 0) std::cout << ", of which " << there << " are there already";
-  std::cout << std::endl;
-  for (const auto& [reason, count] : left_out) {
-    todo.left_out += count;
-    std::cout << count << " left out: " << reason << std::endl;
-  }
   return todo;
 }
 
+void Say(const Todo& todo, size_t all) {
+  std::cout << Points(all);
+  const size_t there = all - todo.points.size() - todo.LeftOut();
+  if (there > 0) std::cout << ", of which " << there << " are there already";
+  std::cout << std::endl;
+  for (const auto& [reason, count] : todo.left_out) {
+    std::cout << count << " left out: " << reason << std::endl;
+  }
+}
+
+// What tells the report of which points not to wait for, in all modes that were ever executed.
+std::vector<std::string> LeftOutFlags(const ExperimentResults& results, ExperimentMode executed) {
+  std::vector<std::string> flags;
+  for (const ExperimentMode mode :
+       {ExperimentMode::kSimulate, ExperimentMode::kEmulate, ExperimentMode::kRun}) {
+    if (mode != executed && !results.HasAny(mode)) continue;
+    flags.push_back(std::string("--left_out=") + NameOf(mode) + ":" +
+                    std::to_string(PointsToDo(results, mode).LeftOut()));
+  }
+  return flags;
+}
+
 // False if there is no report. Throws Interrupted.
-bool MakeReport(const ExperimentResults& results, const Todo& todo, Interruption& interruption) {
+bool MakeReport(const ExperimentResults& results, ExperimentMode mode, Interruption& interruption) {
   const std::string& directory = results.directory();
   // Debian's Python has Debian's matplotlib; another one that comes first in PATH may not.
   const std::string debians = "/usr/bin/python3";
@@ -379,8 +403,10 @@ bool MakeReport(const ExperimentResults& results, const Todo& todo, Interruption
   ChildOptions options;
   options.name = "the report";
   options.command = {fs::exists(debians) ? debians : "python3", script, directory,
-                     "--points=" + std::to_string(results.points().size()),
-                     "--left_out=" + std::to_string(todo.left_out)};
+                     "--points=" + std::to_string(results.points().size())};
+  for (const std::string& left_out : LeftOutFlags(results, mode)) {
+    options.command.push_back(left_out);
+  }
   options.log = directory + "/report.log";
   options.inherit_output = true;
   ChildProcess report(std::move(options));
@@ -419,6 +445,7 @@ ExitCode ExperimentVerb() {
   const std::string directory = OutputDirectory(file.experiment.name(), FLAGS_experiment);
   ExperimentResults results(directory, file.experiment, PointsOf(file, LoadNets(file)));
   const Todo todo = PointsToDo(results, mode);
+  Say(todo, results.points().size());
   if (mode == ExperimentMode::kEmulate && !todo.points.empty()) CheckCanMakeTestbed();
   Interruption interruption;
   Execution execution(results, mode, todo.points, interruption);
@@ -426,7 +453,7 @@ ExitCode ExperimentVerb() {
   try {
     execution.Execute(todo.points);
     std::cout << "results: " << directory << "/results.csv" << std::endl;
-    reported = MakeReport(results, todo, interruption);
+    reported = MakeReport(results, mode, interruption);
   } catch (const Error& error) {
     if (error.exit_code() != ExitCode::kInterrupted) throw;
     throw Error(ExitCode::kInterrupted,

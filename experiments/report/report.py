@@ -1,12 +1,12 @@
 """The report of an experiment: figures and report.html, from what `poseidon experiment` has left in
 a directory.
 
-    python3 experiments/report/report.py DIR [--points=N] [--left_out=M]
+    python3 experiments/report/report.py DIR [--points=N] [--left_out=MODE:M]...
 
 Reads DIR/experiment.json (the Experiment message of proto/experiment.proto as JSON),
 DIR/results.csv and the losses in DIR/points/*.json; writes DIR/NAME.png for each figure and
-DIR/report.html. --points: how many the whole experiment has; --left_out: how many of them the mode
-that was executed can't. Figures need Matplotlib (Debian: python3-matplotlib); without it the report
+DIR/report.html. --points: how many the whole experiment has; --left_out: how many of them a mode
+can't execute. Figures need Matplotlib (Debian: python3-matplotlib); without it the report
 has tables only. Ends with 1 if DIR has no results."""
 
 import argparse
@@ -27,6 +27,12 @@ ADVICE = (
 def counted(number, thing):
     """counted(1, "point") is "1 point"."""
     return f"{number} {thing}" + ("" if number == 1 else "s")
+
+
+def count_of_mode(argument):
+    """("emulate", 3) of "emulate:3"."""
+    mode, count = argument.split(":")
+    return mode, int(count)
 
 
 def figures_module():
@@ -67,7 +73,9 @@ def main():
     )
     parser.add_argument("directory", metavar="DIR")
     parser.add_argument("--points", type=int, metavar="N")
-    parser.add_argument("--left_out", type=int, metavar="M", default=0)
+    parser.add_argument(
+        "--left_out", type=count_of_mode, metavar="MODE:M", action="append", default=[]
+    )
     arguments = parser.parse_args()
     figures = figures_module()
     try:
@@ -79,7 +87,7 @@ def main():
     if figures is None:
         print(f"report.py: {ADVICE}")
     pictures = draw(results, figures)
-    size = report_page.Size(arguments.points, arguments.left_out)
+    size = report_page.Size(arguments.points, dict(arguments.left_out))
     path = report_page.write(results, pictures, notes, size)
     drawn = sum(picture[1] is not None for picture in pictures)
     print(f"{path}: {counted(len(results.finished), 'point')}, {counted(drawn, 'figure')}")

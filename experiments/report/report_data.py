@@ -118,7 +118,7 @@ class Point:
 
     def _spare_servers(self):
         workers, servers = self.number("workers"), self.number("servers")
-        return "" if None in (workers, servers) else plain(servers - workers)
+        return "" if None in (workers, servers) else str(servers - workers)
 
     def number(self, column):
         """None where the cell is empty or no finite number."""
@@ -325,17 +325,28 @@ def gigabits(rate):
     return float(match[1]) * BITS[match[2]] if match else None
 
 
-Comparison = collections.namedtuple("Comparison", "point published ours difference")
+# entry: the same of all points that the same published value is for.
+Comparison = collections.namedtuple("Comparison", "point published ours difference entry")
 
 
-def comparisons(points):
+def comparisons(results):
     """Of all points for which somebody has published a speedup, in the order of the rows."""
     compared = []
-    for point in points:
+    for point in results.finished:
         published, ours = point.number("published"), point.number("speedup")
         if published and ours is not None:
-            compared.append(Comparison(point, published, ours, ours / published - 1))
+            entry = published_entry(results, point)
+            compared.append(Comparison(point, published, ours, ours / published - 1, entry))
     return compared
+
+
+def published_entry(results, point):
+    """The number of the experiment's published value that is for the point, as the table took it:
+    the first. Of a table without its experiment, each point's is another one."""
+    for number_in_file, message in enumerate(entries(results.experiment, "published")):
+        if matches(message, point):
+            return number_in_file
+    return point.identity
 
 
 def within(difference):

@@ -47,8 +47,8 @@ WIDE = ["source", "schemes"]
 # No value for readers: points' hashes.
 HIDDEN = ["point", "key"]
 
-# How many points the whole experiment has, None if nobody said; and how many of them are left out,
-# as the mode that was executed can't execute them.
+# How many points the whole experiment has, None if nobody said; and by each mode that was executed
+# how many of them it can't execute.
 Size = collections.namedtuple("Size", "planned left_out")
 
 
@@ -141,7 +141,7 @@ PUBLISHED_BASE = ["system", "model", "workers", "bandwidth_gbps"]
 
 def published_section(results):
     """Published values against ours, also where ours are bad."""
-    compared = data.comparisons(results.finished)
+    compared = data.comparisons(results)
     missing = data.without_point(results)
     if not compared and not missing:
         return []
@@ -216,18 +216,16 @@ def missing_row(base, message, speedup, efficiency):
 
 
 def published_summary(compared, missing):
-    """Sentences: how many agree, and the worst."""
+    """Sentences: how many agree, and the worst, in each mode."""
     proofs = [one for one in compared if not one.point.fitted]
+    modes = data.modes_of([one.point for one in proofs])
     sentences = []
-    if proofs:
-        good = sum(data.within(one.difference) for one in proofs)
-        worst = max(proofs, key=lambda one: abs(one.difference))
+    for mode in modes:
+        said = f"{data.DONE.get(mode, mode).capitalize()}: " if len(modes) > 1 else ""
         sentences.append(
-            f"{good} of {len(proofs)} published values to which nothing was fitted are within "
-            f"{PERCENT}%. The worst: {name_of(worst.point, PUBLISHED_BASE)}: "
-            f"{percent(worst.difference)}."
+            said + agreement([one for one in proofs if one.point.text("mode") == mode])
         )
-    elif compared:
+    if compared and not proofs:
         sentences.append(
             "Something was fitted to every published value here, so that they prove nothing."
         )
@@ -237,6 +235,19 @@ def published_summary(compared, missing):
             " no result yet."
         )
     return sentences
+
+
+def agreement(proofs):
+    """Of one mode. A value that is for several points agrees if all of them do."""
+    agrees = {}
+    for one in proofs:
+        agrees[one.entry] = agrees.get(one.entry, True) and data.within(one.difference)
+    worst = max(proofs, key=lambda one: abs(one.difference))
+    return (
+        f"{sum(agrees.values())} of {len(agrees)} published values to which nothing was fitted are "
+        f"within {PERCENT}%. The worst: {name_of(worst.point, PUBLISHED_BASE)}: "
+        f"{percent(worst.difference)}."
+    )
 
 
 CHECK_BASE = ["system", "model", "workers", "servers", "bandwidth_gbps"]
@@ -409,15 +420,27 @@ def made(results, size):
             f"{lacking} row{'s' if lacking > 1 else ''} of results.csv "
             f"{'have' if lacking > 1 else 'has'} no result."
         )
-    if size.left_out:
+    modes = [*counts, *(mode for mode in size.left_out if mode not in counts)]
+    for mode in modes:
+        sentences += lacking_points(mode, counts.get(mode, 0), size)
+    return sentences
+
+
+def lacking_points(mode, there, size):
+    """Sentences on the points that a mode can't execute, and on those that it has not yet."""
+    sentences = []
+    left_out = size.left_out.get(mode, 0)
+    if left_out:
         sentences.append(
-            f"{size.left_out} {'are' if size.left_out > 1 else 'is'} left out, as the mode of "
-            "the last command can't execute them."
+            f"{left_out} {'are' if left_out > 1 else 'is'} left out, as the mode {mode} can't "
+            "execute them."
         )
-    if size.planned is not None and counts and max(counts.values()) + size.left_out < size.planned:
+    if size.planned is not None and there + left_out < size.planned:
+        lacking = size.planned - there - left_out
         sentences.append(
-            "The experiment is not finished: the verb with the same directory goes on "
-            "with the points that it lacks."
+            f"The experiment is not finished: {lacking} point{'s' if lacking > 1 else ''} that can "
+            f"be {data.DONE.get(mode, mode)} {'lack' if lacking > 1 else 'lacks'} a result; the "
+            f"verb with the same directory and --mode={mode} goes on with what is missing."
         )
     return sentences
 

@@ -3,9 +3,13 @@
 import os
 import random
 import re
+import sys
 
 import cluster
-from report_results import ReportTest, point
+from report_results import REPORT, ReportTest, point
+
+sys.path.insert(0, os.path.dirname(REPORT))
+import report_data  # pylint: disable=wrong-import-position
 
 
 class Tables(ReportTest):
@@ -46,6 +50,18 @@ class Tables(ReportTest):
             page.text,
         )
         self.assertIn(worst[1], page.text)
+
+    def test_a_published_value_is_counted_once_a_mode(self):
+        """However many points it is for: it agrees if they all do."""
+        rows = [
+            point("wfbp", workers, published=workers * 0.8 / factor, fitted="false", mode=mode)
+            for mode in ("simulate", "emulate")
+            for workers, factor in [(2, 1.02), (4, 1.05), (8, 1.2 if mode == "emulate" else 1)]
+        ]
+        self.write(rows, {"published": [{"workers": 2}, {"system": "wfbp"}]})
+        page = self.report()
+        self.assertIn("Simulated: 2 of 2 published values to which", page.text)
+        self.assertIn("Emulated: 1 of 2 published values to which", page.text)
 
     def test_published_values_without_a_result(self):
         rows = [point("wfbp", 8, published=6, fitted="false", bandwidth_gbps=40, devices=4)]
@@ -131,10 +147,29 @@ class Tables(ReportTest):
         self.write([point("wfbp", workers, mode="emulate") for workers in (2, 4)])
         unfinished = "The experiment is not finished"
         self.assertIn(unfinished, self.report("--points=5").text)
-        self.assertIn(unfinished, self.report("--points=5", "--left_out=2").text)
-        page = self.report("--points=5", "--left_out=3")
+        self.assertIn(unfinished, self.report("--points=5", "--left_out=emulate:2").text)
+        page = self.report("--points=5", "--left_out=emulate:3")
         self.assertNotIn(unfinished, page.text)
-        self.assertIn("3 are left out, as the mode of the last command can't", page.text)
+        self.assertIn("3 are left out, as the mode emulate can't execute them.", page.text)
+
+    def test_each_mode_is_finished_by_itself(self):
+        """Also where another one has executed every point, or leaves out as many."""
+        rows = [point("wfbp", workers) for workers in (2, 4, 8, 16)]
+        self.write(rows + [{**row, "mode": "emulate"} for row in rows[:2]])
+        unfinished = "The experiment is not finished: "
+        page = self.report("--points=4", "--left_out=simulate:0", "--left_out=emulate:1")
+        self.assertIn(unfinished + "1 point that can be emulated lacks a result", page.text)
+        self.assertIn("--mode=emulate goes on", page.text)
+        self.assertNotIn("that can be simulated", page.text)
+        # All of whose points have failed.
+        page = self.report("--points=4", "--left_out=emulate:2", "--left_out=run:1")
+        self.assertIn(unfinished + "3 points that can be run lack a result", page.text)
+        self.assertNotIn("that can be emulated", page.text)
+
+    def test_a_thousand_spare_servers(self):
+        """Whose number is written with a comma in a table."""
+        row = report_data.Point({"workers": "10", "servers": "1010"})
+        self.assertEqual(row.number(report_data.SPARE_SERVERS), 1000)
 
     def test_escapes(self):
         evil = '<script>alert("&")</script>'
