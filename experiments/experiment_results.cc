@@ -2,6 +2,7 @@
 
 #include <google/protobuf/util/json_util.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -14,6 +15,7 @@
 #include "core/units.h"
 #include "experiments/experiment_points.h"
 #include "experiments/result_columns.h"
+#include "launch/process_cluster.h"
 
 namespace poseidon {
 namespace {
@@ -23,7 +25,16 @@ using Json = nlohmann::ordered_json;
 constexpr ExperimentMode kModes[] = {ExperimentMode::kSimulate, ExperimentMode::kEmulate,
                                      ExperimentMode::kRun};
 
-Json ToJson(const PointResult& result) {
+// What of them decides a point's result.
+Circumstances Deciding(Circumstances all, const ExperimentPoint& point, ExperimentMode mode) {
+  const bool replay = point.job.training().engine() == Training::REPLAY;
+  if (mode != ExperimentMode::kEmulate || !replay) all.slow_motion = 0;
+  const auto machines = static_cast<size_t>(MachinesOf(point.job));
+  all.hosts.resize(mode == ExperimentMode::kRun ? std::min(all.hosts.size(), machines) : 0);
+  return all;
+}
+
+Json ToJson(const PointResult& result, const Circumstances& circumstances) {
   Json json = {{"iteration_seconds", result.iteration},
                {"compute_seconds", result.compute},
                {"gpu_busy", result.busy},
@@ -35,6 +46,9 @@ Json ToJson(const PointResult& result) {
   if (!result.losses.empty()) json["loss"] = result.losses;
   if (result.accuracy) json["accuracy"] = *result.accuracy;
   if (result.goodput) json["goodput"] = *result.goodput;
+  if (!circumstances.version.empty()) json["version"] = circumstances.version;
+  if (circumstances.slow_motion > 0) json["slow_motion"] = circumstances.slow_motion;
+  if (!circumstances.hosts.empty()) json["hosts"] = circumstances.hosts;
   return json;
 }
 
@@ -54,12 +68,19 @@ PointResult FromJson(const Json& json) {
   return result;
 }
 
+Circumstances CircumstancesFrom(const Json& json) {
+  return {.version = json.value("version", std::string()),
+          .slow_motion = json.value("slow_motion", 0),
+          .hosts = json.value("hosts", std::vector<std::string>())};
+}
+
 // Nothing if the file is not there, or is not what Put has written.
-std::optional<PointResult> ReadResult(const std::string& path) {
+std::optional<std::pair<PointResult, Circumstances>> ReadResult(const std::string& path) {
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(path, ignored)) return std::nullopt;
   try {
-    return FromJson(Json::parse(ReadRegularFile(path, ExitCode::kFailure)));
+    const Json json = Json::parse(ReadRegularFile(path, ExitCode::kFailure));
+    return std::pair(FromJson(json), CircumstancesFrom(json));
   } catch (const nlohmann::json::exception&) {
     return std::nullopt;
   }
@@ -208,6 +229,30 @@ std::string ExperimentAsJson(const Experiment& experiment) {
   return json;
 }
 
+// Of some that may be fewer than those of another point.
+bool BeginsLike(const std::vector<std::string>& hosts, const std::vector<std::string>& others) {
+  const auto [mine, theirs] =
+      std::mismatch(hosts.begin(), hosts.end(), others.begin(), others.end());
+  return mine == hosts.end() || theirs == others.end();
+}
+
+std::string Joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+  return text;
+}
+
+// In what results that are there came to be otherwise than those of now do, of the same mode;
+// empty: in nothing that they tell of.
+std::string DifferenceOf(const Circumstances& there, const Circumstances& now) {
+  if (there.slow_motion > 0 && there.slow_motion != now.slow_motion) {
+    return "--slow_motion=" + std::to_string(there.slow_motion) + ", not " +
+           std::to_string(now.slow_motion);
+  }
+  if (BeginsLike(there.hosts, now.hosts)) return "";
+  return "the hosts " + Joined(there.hosts) + ", not " + Joined(now.hosts);
+}
+
 // Its table would be lost.
 void RefuseAnothersDirectory(const std::string& directory, const std::string& name) {
   const std::string path = directory + "/experiment.json";
@@ -229,7 +274,8 @@ ExperimentResults::ExperimentResults(std::string directory, const Experiment& ex
   RefuseAnothersDirectory(directory_, experiment_.name());
   for (size_t point = 0; point < points_.size(); ++point) {
     for (const ExperimentMode mode : kModes) {
-      if (const auto result = ReadResult(PathOf({point, mode}))) Keep({point, mode}, *result);
+      const auto found = ReadResult(PathOf({point, mode}));
+      if (found) Keep({point, mode}, found->first, found->second);
     }
   }
   WriteFileAtomically(directory_ + "/experiment.json", ExperimentAsJson(experiment_));
@@ -249,15 +295,42 @@ const PointResult& ExperimentResults::Get(size_t point, ExperimentMode mode) con
   return results_.at({point, mode}).result;
 }
 
-void ExperimentResults::Put(size_t point, ExperimentMode mode, const PointResult& result) {
+void ExperimentResults::Put(size_t point, ExperimentMode mode, const PointResult& result,
+                            const Circumstances& circumstances) {
   const Row row{point, mode};
-  WriteFileAtomically(PathOf(row), ToJson(result).dump(2) + "\n");
-  Keep(row, result);
+  const Circumstances deciding = Deciding(circumstances, points_[point], mode);
+  WriteFileAtomically(PathOf(row), ToJson(result, deciding).dump(2) + "\n");
+  Keep(row, result, deciding);
   WriteTable();
 }
 
-void ExperimentResults::Keep(const Row& row, const PointResult& result) {
-  results_[row] = {result, LineOf(experiment_, points_[row.point], row.mode, result)};
+void ExperimentResults::RefuseOthers(ExperimentMode mode, const Circumstances& now) const {
+  std::map<std::string, size_t> others;
+  for (const auto& [row, kept] : results_) {
+    if (row.mode != mode) continue;
+    const std::string difference = DifferenceOf(kept.circumstances, now);
+    if (!difference.empty()) ++others[difference];
+  }
+  if (others.empty()) return;
+  const auto& [difference, count] = *others.begin();
+  throw ConfigError(std::to_string(count) + " of the points in " + directory_ + " " +
+                    (count == 1 ? "is" : "are") + " of " + difference +
+                    "; give the same again, or name another --out");
+}
+
+std::map<std::string, size_t> ExperimentResults::Versions(ExperimentMode mode) const {
+  std::map<std::string, size_t> versions;
+  for (const auto& [row, kept] : results_) {
+    const std::string& version = kept.circumstances.version;
+    if (row.mode == mode && !version.empty()) ++versions[version];
+  }
+  return versions;
+}
+
+void ExperimentResults::Keep(const Row& row, const PointResult& result,
+                             const Circumstances& circumstances) {
+  results_[row] = {result, circumstances,
+                   LineOf(experiment_, points_[row.point], row.mode, result)};
 }
 
 void ExperimentResults::WriteTable() const {

@@ -1,6 +1,8 @@
 // The results of an experiment, in a directory that grows with each point:
 //
-//   points/KEY.json   a point's results, whole or not at all; what a resumed experiment finds
+//   points/KEY.json   a point's results and how they came to be, whole or not at all; what a
+//   resumed
+//                     experiment finds
 //   results.csv       a row a point that is there, in the experiment's order
 //   experiment.json   the experiment's file as JSON, for the report
 //
@@ -17,6 +19,14 @@
 
 namespace poseidon {
 
+// What decides results and is in no key (KeyOf). A point's file has what of it decides that point;
+// files of before have nothing.
+struct Circumstances {
+  std::string version;             // of the programs; empty: unknown
+  int slow_motion = 0;             // of replays that are emulated; 0: unknown
+  std::vector<std::string> hosts;  // that run it, machine by machine
+};
+
 class ExperimentResults {
  public:
   // Makes the directory, if need be, and reads what it has of these points in any mode; a file that
@@ -32,8 +42,15 @@ class ExperimentResults {
   bool HasAny(ExperimentMode mode) const;
   // In that mode; it must be there.
   const PointResult& Get(size_t point, ExperimentMode mode) const;
-  // Keeps the result and writes the point's file and results.csv anew.
-  void Put(size_t point, ExperimentMode mode, const PointResult& result);
+  // Keeps the result, with what of the circumstances decides it, and writes the point's file and
+  // results.csv anew.
+  void Put(size_t point, ExperimentMode mode, const PointResult& result,
+           const Circumstances& circumstances = {});
+  // Throws ConfigError if points of the mode are there that had another slow motion or other hosts:
+  // those of now can't be compared with them. Other versions may give the same.
+  void RefuseOthers(ExperimentMode mode, const Circumstances& now) const;
+  // How many points of the mode are there by which version of the programs, as far as they say it.
+  std::map<std::string, size_t> Versions(ExperimentMode mode) const;
 
  private:
   struct Row {
@@ -46,10 +63,11 @@ class ExperimentResults {
 
   struct Kept {
     PointResult result;
+    Circumstances circumstances;
     std::string line;  // of results.csv, made once: the whole table is written with each point
   };
 
-  void Keep(const Row& row, const PointResult& result);
+  void Keep(const Row& row, const PointResult& result, const Circumstances& circumstances);
   void WriteTable() const;
   std::string PathOf(const Row& row) const;
 

@@ -225,13 +225,25 @@ std::vector<Host> MachinesFromFlags() {
   return machines;
 }
 
+// In which this command executes points.
+Circumstances CircumstancesFromFlags(ExperimentMode mode) {
+  Circumstances circumstances = {POSEIDON_VERSION, FLAGS_slow_motion, {}};
+  if (mode != ExperimentMode::kRun) return circumstances;
+  for (const Host& host : MachinesFromFlags()) {
+    circumstances.hosts.push_back(host.name +
+                                  (host.address == host.name ? "" : " " + host.address));
+  }
+  return circumstances;
+}
+
 // Executes what is to do and keeps it.
 class Execution {
  public:
-  Execution(ExperimentResults& results, ExperimentMode mode, const std::vector<size_t>& todo,
-            Interruption& interruption)
+  Execution(ExperimentResults& results, ExperimentMode mode, Circumstances circumstances,
+            const std::vector<size_t>& todo, Interruption& interruption)
       : results_(results),
         mode_(mode),
+        circumstances_(std::move(circumstances)),
         interruption_(interruption),
         progress_(std::cout, PointsAt(todo), SteadyNow()) {}
 
@@ -254,7 +266,7 @@ class Execution {
     ProcessOptions options;
     options.programs = ProgramDirectory();
     options.interruption = &interruption_;
-    options.slow_motion = FLAGS_slow_motion;
+    options.slow_motion = circumstances_.slow_motion;
     // A training may take days; one that hangs is ended by the deadlines of its own job.
     options.deadline = Duration::max();
     std::optional<RemoteOptions> remote;
@@ -315,12 +327,13 @@ class Execution {
       progress_.Failed(point, outcome.failure);
       return;
     }
-    results_.Put(outcome.point, mode_, outcome.result);
+    results_.Put(outcome.point, mode_, outcome.result, circumstances_);
     progress_.Done(point, outcome.result, outcome.took, SteadyNow());
   }
 
   ExperimentResults& results_;
   const ExperimentMode mode_;
+  const Circumstances circumstances_;
   Interruption& interruption_;
   ExperimentProgress progress_;
 };
@@ -379,6 +392,17 @@ void Say(const Todo& todo, size_t all) {
   std::cout << std::endl;
   for (const auto& [reason, count] : todo.left_out) {
     std::cout << count << " left out: " << reason << std::endl;
+  }
+}
+
+// With the points that are there already. Throws ConfigError as RefuseOthers does.
+void CompareWithOthers(const ExperimentResults& results, ExperimentMode mode,
+                       const Circumstances& now) {
+  results.RefuseOthers(mode, now);
+  for (const auto& [version, count] : results.Versions(mode)) {
+    if (version == now.version) continue;
+    std::cout << "they come beside " << Points(count) << " of version " << version
+              << "; this is version " << now.version << std::endl;
   }
 }
 
@@ -446,9 +470,11 @@ ExitCode ExperimentVerb() {
   ExperimentResults results(directory, file.experiment, PointsOf(file, LoadNets(file)));
   const Todo todo = PointsToDo(results, mode);
   Say(todo, results.points().size());
+  const Circumstances circumstances = CircumstancesFromFlags(mode);
+  if (!todo.points.empty()) CompareWithOthers(results, mode, circumstances);
   if (mode == ExperimentMode::kEmulate && !todo.points.empty()) CheckCanMakeTestbed();
   Interruption interruption;
-  Execution execution(results, mode, todo.points, interruption);
+  Execution execution(results, mode, circumstances, todo.points, interruption);
   bool reported = false;
   try {
     execution.Execute(todo.points);

@@ -245,16 +245,21 @@ class Results:
             ]
         return MODES if column == "mode" else []
 
-    def losses(self, point):
-        """By iteration; empty if nothing was trained or the file is not there."""
+    def record(self, point):
+        """What the point's own file says; {} if it is not there."""
         name = os.path.basename(point.text("key"))
         path = os.path.join(self.directory, "points", f"{name}.json")
         try:
             with open(path, encoding="utf-8") as file:
-                losses = json.load(file).get("loss", [])
-        except (OSError, ValueError, AttributeError):
-            return []
-        return [loss if isinstance(loss, (int, float)) else math.nan for loss in losses or []]
+                found = json.load(file)
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def losses(self, point):
+        """By iteration; empty if nothing was trained or the file is not there."""
+        losses = entries(self.record(point), "loss")
+        return [loss if isinstance(loss, (int, float)) else math.nan for loss in losses]
 
 
 @contextlib.contextmanager

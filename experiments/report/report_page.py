@@ -398,9 +398,30 @@ def making_section(results, size):
         '<a href="results.csv">results.csv</a> has the numbers above and '
         "<code>points/</code> those of each point.</p>",
     ]
-    for text in made(results, size):
+    for text in made(results, size) + circumstances(results):
         lines.append(paragraph(text))
     return lines
+
+
+def circumstances(results):
+    """Sentences on what decides results and is no column: the programs' version, slow motion and
+    hosts, as far as the points' files say it."""
+    counts, hosts = collections.Counter(), {}
+    for point in results.finished:
+        record = results.record(point)
+        mode = point.text("mode")
+        said = f"by version {record['version']}" if "version" in record else ""
+        if record.get("slow_motion", 1) != 1:
+            said += f" in slow motion {record['slow_motion']}"
+        key = mode, said.strip()
+        counts[key] += 1
+        hosts.setdefault(key, {}).update(dict.fromkeys(map(str, data.entries(record, "hosts"))))
+    sentences = []
+    for (mode, said), count in counts.items():
+        where = f" on {', '.join(hosts[mode, said])}" if hosts[mode, said] else ""
+        if said or where:
+            sentences.append(f"{count} {data.DONE.get(mode, mode)} {said}".rstrip() + f"{where}.")
+    return sentences
 
 
 def made(results, size):

@@ -1,5 +1,6 @@
 """experiments/report/report.py: the tables of results that were made up, whole and not."""
 
+import json
 import os
 import random
 import re
@@ -165,6 +166,32 @@ class Tables(ReportTest):
         page = self.report("--points=4", "--left_out=emulate:2", "--left_out=run:1")
         self.assertIn(unfinished + "3 points that can be run lack a result", page.text)
         self.assertNotIn("that can be emulated", page.text)
+
+    def test_how_points_came_to_be(self):
+        """As their files say it, or do not."""
+        rows = [point("wfbp", workers, key=f"s{workers}") for workers in (2, 4, 8)]
+        for mode in ("emulate", "run"):
+            rows += [{**row, "mode": mode, "key": mode + row["key"]} for row in rows[:2]]
+        self.write(rows)
+        for key, record in {
+            "s2": {"version": "0.1"},
+            "s4": {"version": "0.2"},
+            "emulates2": {"version": "0.2", "slow_motion": 5},
+            "emulates4": {"version": "0.2", "slow_motion": 1},
+            "runs2": {"version": "0.2", "hosts": ["node0", "node1 10.0.0.2"]},
+            "runs4": {"version": "0.2", "hosts": ["node0", "node1 10.0.0.2", "node2"]},
+        }.items():
+            with open(self.path(f"points/{key}.json"), "w", encoding="utf-8") as file:
+                json.dump(record, file)
+        text = self.report().text
+        for sentence in (
+            "1 simulated by version 0.1.",
+            "1 simulated by version 0.2.",
+            "1 emulated by version 0.2 in slow motion 5.",
+            "1 emulated by version 0.2.",
+            "2 run by version 0.2 on node0, node1 10.0.0.2, node2.",
+        ):
+            self.assertIn(sentence, text)
 
     def test_a_thousand_spare_servers(self):
         """Whose number is written with a comma in a table."""

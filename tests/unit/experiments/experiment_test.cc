@@ -279,6 +279,35 @@ TEST_F(ExperimentTest, ResultsAreThereAgainAfterAnInterruption) {
   EXPECT_TRUE(other.Has(3, ExperimentMode::kSimulate));
 }
 
+// Which can't be seen from the keys of its points.
+TEST_F(ExperimentTest, ResultsOfAnotherSlowMotionOrOtherHostsAreNotMixed) {
+  const Experiment experiment = Read(kExperiment).experiment;
+  const std::vector<ExperimentPoint> points = Points(kExperiment);
+  const auto open = [&] { return ExperimentResults(Path("out"), experiment, points); };
+  const auto refusal = [&](ExperimentMode mode, const Circumstances& now) {
+    return MessageOf<ConfigError>([&] { open().RefuseOthers(mode, now); });
+  };
+  // As files were before they said it.
+  open().Put(0, ExperimentMode::kEmulate, SomeResult(0.01));
+  EXPECT_NO_THROW(open().RefuseOthers(ExperimentMode::kEmulate, {"0.1", 1, {}}));
+  const Circumstances before = {"0.1", 5, {"node0", "node1 10.0.0.2", "node2"}};
+  for (const ExperimentMode mode :
+       {ExperimentMode::kSimulate, ExperimentMode::kEmulate, ExperimentMode::kRun}) {
+    open().Put(2, mode, SomeResult(0.02), before);
+    EXPECT_NO_THROW(open().RefuseOthers(mode, before));
+    EXPECT_THAT(open().Versions(mode), testing::ElementsAre(testing::Pair("0.1", 1)));
+  }
+  EXPECT_EQ(refusal(ExperimentMode::kEmulate, {"0.1", 1, {}}),
+            "1 of the points in " + Path("out") +
+                " is of --slow_motion=5, not 1; give the same again, or name another --out");
+  // Two machines have run the point; those that others need besides are no matter.
+  EXPECT_NO_THROW(
+      open().RefuseOthers(ExperimentMode::kRun, {"0.2", 1, {"node0", "node1 10.0.0.2", "node9"}}));
+  EXPECT_THAT(refusal(ExperimentMode::kRun, {"0.1", 1, {"node0", "node1"}}),
+              HasSubstr("is of the hosts node0, node1 10.0.0.2, not node0, node1; give the same"));
+  EXPECT_NO_THROW(open().RefuseOthers(ExperimentMode::kSimulate, {"0.2", 1, {}}));
+}
+
 // The table, read by the rules of CSV (RFC 4180).
 std::vector<std::vector<std::string>> ReadCsv(const std::string& path) {
   std::ifstream file(path);
