@@ -281,12 +281,18 @@ double JobReport::ImagesPerSecond() const {
   if (!KnowsImages()) return kUnknownValue;
   if (!recoveries_.empty()) return ImagesPerSecondOfEach();
   int64_t images = 0;
-  double seconds = 0;
+  std::vector<double> times;
   for (const auto& [rank, report] : finished_) {
     images += report.images();
-    seconds = std::max(seconds, report.training_seconds());
+    if (report.training_seconds() > 0) times.push_back(report.training_seconds());
   }
-  return seconds > 0 ? static_cast<double>(images) / seconds : 0;
+  return times.empty() ? 0 : static_cast<double>(images) / TimeOfAll(times);
+}
+
+double JobReport::TimeOfAll(const std::vector<double>& times) const {
+  const auto [least, most] = std::ranges::minmax(times);
+  const bool in_step = recoveries_.empty() && plan_.plan().staleness() == 0;
+  return in_step ? least : most;
 }
 
 double JobReport::ImagesPerSecondOfEach() const {
@@ -320,18 +326,16 @@ std::string JobReport::Closing() const {
 }
 
 double JobReport::IterationMilliseconds() const {
-  double slowest = 0;
+  std::vector<double> means;
   for (const auto& [rank, report] : finished_) {
     if (report.iterations() == 0) continue;
-    slowest = std::max(slowest,
-                       1000 * report.training_seconds() / static_cast<double>(report.iterations()));
+    means.push_back(1000 * report.training_seconds() / static_cast<double>(report.iterations()));
   }
-  return slowest;
+  return means.empty() ? 0 : TimeOfAll(means);
 }
 
-std::optional<double> JobReport::MillisecondsSinceSwitch() const {
+std::optional<double> JobReport::MedianMilliseconds() const {
   const int64_t skipped = plan_.plan().start_iteration() - first_iteration_.value_or(0) + 1;
-  if (plan_.plan().number() == 0) return std::nullopt;
   std::vector<double> since = duration_ms_.Means(skipped);
   std::erase_if(since, [](double milliseconds) { return std::isnan(milliseconds); });
   if (since.empty()) return std::nullopt;
@@ -341,13 +345,13 @@ std::optional<double> JobReport::MillisecondsSinceSwitch() const {
 
 std::string JobReport::PredictionReview() const {
   const Plan& plan = plan_.plan();
-  const std::optional<double> since_switch = MillisecondsSinceSwitch();
-  const double measured = since_switch.value_or(IterationMilliseconds());
+  const std::optional<double> median = MedianMilliseconds();
+  const double measured = median.value_or(IterationMilliseconds());
   if (plan.iteration_ms() <= 0 || measured <= 0) return "";
   std::string text =
       Format("\niteration: predicted %.2f ms, measured %.2f ms (%+.0f%%)",
              ExpectedIterationMs(plan), measured, 100 * (measured / ExpectedIterationMs(plan) - 1));
-  if (since_switch) {
+  if (median && plan.number() > 0) {
     text +=
         Format(" since the plan of iteration %lld", static_cast<long long>(plan.start_iteration()));
   }

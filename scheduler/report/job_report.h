@@ -94,11 +94,15 @@ class JobReport {
   void CutFrom(int64_t number);
   // `seconds` since the last line; the iteration's mean loss.
   std::string ProgressLine(const wire::Progress& progress, double loss, double seconds) const;
-  // The slowest worker's mean; 0 if nobody has finished.
+  // The mean; 0 if nobody has finished.
   double IterationMilliseconds() const;
-  // The median of the iterations since the present plan, without its first, where it is not the
-  // job's first plan; nothing where it is, or where there are none.
-  std::optional<double> MillisecondsSinceSwitch() const;
+  // What the training took of which each worker's time is in `times`, which is not empty. Workers
+  // that are in step have done the same in it, and all but worker 0 have waited for its test phases
+  // and snapshots: the least is without these. Others are waited for until the last has finished.
+  double TimeOfAll(const std::vector<double>& times) const;
+  // The median of the iterations since the present plan, without its first; nothing where there
+  // are none.
+  std::optional<double> MedianMilliseconds() const;
   // Predicted against measured; empty if there is no prediction.
   std::string PredictionReview() const;
   int64_t Iterations() const;
