@@ -147,7 +147,7 @@ std::optional<std::string> JobReport::OnProgress(const wire::Progress& progress,
   if (!last_line_) last_line_ = now;  // the first interval starts with the first iteration's end
   const bool last = progress.iteration() + 1 == progress.total_iterations();
   if (!last && (now - *last_line_ < kLineInterval)) return std::nullopt;
-  std::string line = ProgressLine(progress, loss, ToSeconds(now - *last_line_));
+  std::string line = ProgressLine(progress, loss);
   last_line_ = now;
   since_line_ = {};
   return line;
@@ -212,13 +212,14 @@ void JobReport::Record(int64_t number, const Iteration& done) {
   record.set_images(done.images);
   Add(record);
   Tell(told);
+  since_line_.seconds += record.duration_ms() / 1000;
   since_line_.images += done.images;
   since_line_.exchange += done.exchange;
   since_line_.exposed += done.exposed;
 }
 
-std::string JobReport::ProgressLine(const wire::Progress& progress, double loss,
-                                    double seconds) const {
+std::string JobReport::ProgressLine(const wire::Progress& progress, double loss) const {
+  const double seconds = since_line_.seconds;
   const double exposed =
       since_line_.exchange > 0 ? 100 * since_line_.exposed / since_line_.exchange : 0;
   std::string line = Format("iteration %lld", static_cast<long long>(progress.iteration()) + 1);

@@ -77,6 +77,8 @@ class JobReport {
 
   // What lines for people have not told yet.
   struct SinceLine {
+    // That the iterations took: after a scheduler has been away, many are told of at one moment.
+    double seconds = 0;
     int64_t images = 0;
     double exchange = 0;
     double exposed = 0;
@@ -92,8 +94,8 @@ class JobReport {
   bool IsPlausible(int64_t number) const;
   bool IsRecorded(int64_t number) const;
   void CutFrom(int64_t number);
-  // `seconds` since the last line; the iteration's mean loss.
-  std::string ProgressLine(const wire::Progress& progress, double loss, double seconds) const;
+  // `loss`: the iteration's mean.
+  std::string ProgressLine(const wire::Progress& progress, double loss) const;
   // The mean; 0 if nobody has finished.
   double IterationMilliseconds() const;
   // What the training took of which each worker's time is in `times`, which is not empty. Workers

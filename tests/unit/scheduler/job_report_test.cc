@@ -320,6 +320,7 @@ TEST(JobReportTest, OnlyALossThatAWorkerTellsIsShown) {
   wire::Progress silent = ProgressOf(0, 0, 0);
   silent.clear_loss();
   silent.set_images(8);
+  silent.set_iteration_seconds(1);
   wire::Progress other = silent;
   other.set_rank(1);
   EXPECT_EQ(line_of(silent, other), "nothing") << "the first interval has only begun";
