@@ -37,6 +37,7 @@ void StatusTracker::Restore(const wire::JournalRecord& record) {
     case Record::kPlan:
       return OnPlan(record.plan());
     case Record::kIteration:
+      status_.images += record.iteration().images();
       return OnIteration(record.iteration(), {});
     case Record::kStart:
       if (record.start().has_recovered()) OnRecovered(record.start().recovered());

@@ -68,6 +68,20 @@ TEST_F(MonitorRecoveryTest, WhatIsToldTwiceCountsOnce) {
   EXPECT_EQ(Json(109)["images"], 88);
 }
 
+TEST_F(MonitorRecoveryTest, ImagesAreAlsoThoseOfTheSchedulerBefore) {
+  for (const int64_t number : {0, 1}) {
+    wire::JournalRecord record;
+    *record.mutable_iteration() = Iteration(number, 0.5, 100, 16);
+    tracker_.Restore(record);
+  }
+  Join();
+  // The last of these they say again.
+  for (const int64_t number : {1, 2}) {
+    for (const int rank : {0, 1}) tracker_.OnProgress(ProgressOf(rank, number), Seconds(106));
+  }
+  EXPECT_EQ(Json(107)["images"], 48);
+}
+
 TEST_F(MonitorRecoveryTest, AnotherNumberOfWorkersIsNoLoss) {
   Join();
   wire::Recovered joined;
