@@ -73,14 +73,22 @@ Json LinkOf(const Json& summary, int rank) {
   return slowest;
 }
 
+// Whether the servers were there until all workers had come to the end.
+bool ServersHaveFinished(const Json& summary) {
+  const auto code = static_cast<ExitCode>(summary.at("exit_code").get<int>());
+  const bool stopped = code == ExitCode::kInterrupted && !summary.at("workers").empty();
+  return code == ExitCode::kSuccess || stopped;
+}
+
 Json NodesOf(const Json& summary) {
   auto nodes = Json::array();
-  const auto add = [&](const char* role, const Json& entry, int64_t iteration) {
+  const char* const of_servers = ServersHaveFinished(summary) ? "finished" : "ended";
+  const auto add = [&](const char* role, const char* state, const Json& entry, int64_t iteration) {
     nodes.push_back({{"role", role},
                      {"rank", entry.at("rank")},
                      {"host", ""},
                      {"pid", 0},
-                     {"state", "finished"},
+                     {"state", state},
                      {"waits_for", ""}});
     if (iteration < 0) return;
     Json& node = nodes.back();
@@ -97,9 +105,9 @@ Json NodesOf(const Json& summary) {
     node["link"] = LinkOf(summary, entry.at("rank").get<int>());
     node["slow"] = SlowOf(summary, entry.at("rank").get<int>());
   };
-  for (const Json& server : summary.at("servers")) add("server", server, -1);
+  for (const Json& server : summary.at("servers")) add("server", of_servers, server, -1);
   for (const Json& worker : summary.at("workers")) {
-    add("worker", worker, summary.at("iterations").get<int64_t>());
+    add("worker", "finished", worker, summary.at("iterations").get<int64_t>());
   }
   return nodes;
 }

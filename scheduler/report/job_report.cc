@@ -385,9 +385,10 @@ std::string JobReport::Json(const std::string& job_name, const wire::End& end) c
     if (first.has_test_accuracy()) json["test_accuracy"] = first.test_accuracy();
     if (first.has_test_loss()) json["test_loss"] = first.test_loss();
   }
-  json["images_per_second"] = ImagesPerSecond();
-  json["communication_not_hidden"] = ExposedShare();
-  json["iteration_ms"] = IterationMilliseconds();
+  const auto known = [&](double value) { return finished_.empty() ? kUnknownValue : value; };
+  json["images_per_second"] = known(ImagesPerSecond());
+  json["communication_not_hidden"] = known(ExposedShare());
+  json["iteration_ms"] = known(IterationMilliseconds());
   if (plan_.plan().iteration_ms() > 0) {
     json["predicted_iteration_ms"] = ExpectedIterationMs(plan_.plan());
     json["compute_ms"] = plan_.plan().compute_ms();

@@ -120,6 +120,7 @@ class SummaryTest(cluster.ClusterTest):
         self.assertIn("interrupted", summary["reason"])
         self.assertGreater(summary["iterations"], 0)
         self.assertEqual(summary["workers"], [])
+        self.assertIsNone(summary["images_per_second"])
 
     def test_of_a_program_that_fails_before_it_joins(self):
         """The reason is its last line, or, where it has said nothing, how it ended."""

@@ -335,6 +335,25 @@ TEST_F(MonitorStatusTest, ASummaryIsAStatusWithTheSameKeys) {
   }
 }
 
+TEST_F(MonitorStatusTest, WhatNoWorkerHasComeToTheEndToTellIsNotKnown) {
+  Plan();
+  JobReport report(2);
+  report.OnPlan(*tracker_.status(Seconds(1)).plan);
+  for (int rank = 0; rank < 2; ++rank) report.OnProgress(ProgressOf(rank, 0), Seconds(1));
+  wire::End end;
+  end.set_exit_code(3);
+  const std::string summary = report.Json("digits", end);
+  const auto keys = nlohmann::json::parse(summary);
+  for (const char* key : {"images_per_second", "communication_not_hidden", "iteration_ms"}) {
+    EXPECT_TRUE(keys.at(key).is_null()) << key;
+  }
+  const auto status = StatusOfSummary(summary, "summary.json");
+  EXPECT_TRUE(status["images_per_second"].is_null());
+  EXPECT_DOUBLE_EQ(status["iteration_ms"], 100);
+  ASSERT_EQ(status["nodes"].size(), 1);
+  EXPECT_EQ(status["nodes"][0]["state"], "ended");
+}
+
 // Five iterations of 10 to 50 ms, two a value.
 TEST_F(MonitorStatusTest, ASummaryOfMeansIsAStatusOfAllIterations) {
   nlohmann::json summary = nlohmann::json::parse(JobReport(1).Json("long", {}));
