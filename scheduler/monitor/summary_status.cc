@@ -32,7 +32,14 @@ int64_t StrideOf(const Json& summary) {
   return stride;
 }
 
-// The first iteration has the number 0, whatever the training began with, as in the summary.
+// Iterations of the training before this run.
+int64_t FirstIteration(const Json& summary) { return summary.value("first_iteration", int64_t{0}); }
+
+// Iterations of the training, with those before this run.
+int64_t IterationsDone(const Json& summary) {
+  return FirstIteration(summary) + summary.at("iterations").get<int64_t>();
+}
+
 Json HistoryOf(const Json& summary, int64_t images_per_iteration) {
   History history;
   for (size_t i = 0; i < summary.at("loss").size(); ++i) {
@@ -47,7 +54,9 @@ Json HistoryOf(const Json& summary, int64_t images_per_iteration) {
   Json json = HistoryJson(history);
   const int64_t stride = StrideOf(summary);
   const auto iterations = summary.at("iterations").get<int64_t>();
-  for (Json& end : json["iteration"]) end = std::min(stride * end.get<int64_t>(), iterations);
+  for (Json& end : json["iteration"]) {
+    end = FirstIteration(summary) + std::min(stride * end.get<int64_t>(), iterations);
+  }
   json["stride"] = stride * history.stride();
   return json;
 }
@@ -92,7 +101,8 @@ Json NodesOf(const Json& summary) {
                      {"waits_for", ""}});
     if (iteration < 0) return;
     Json& node = nodes.back();
-    const double iterations = static_cast<double>(std::max<int64_t>(iteration, 1));
+    const double iterations =
+        static_cast<double>(std::max<int64_t>(summary.at("iterations").get<int64_t>(), 1));
     node["iteration"] = iteration;
     node["lag"] = 0;
     node["silent_seconds"] = nullptr;
@@ -107,7 +117,7 @@ Json NodesOf(const Json& summary) {
   };
   for (const Json& server : summary.at("servers")) add("server", of_servers, server, -1);
   for (const Json& worker : summary.at("workers")) {
-    add("worker", "finished", worker, summary.at("iterations").get<int64_t>());
+    add("worker", "finished", worker, IterationsDone(summary));
   }
   return nodes;
 }
@@ -129,7 +139,7 @@ Json BucketsOf(const Json& summary) {
 
 Json TestOf(const Json& summary) {
   if (!summary.contains("test_accuracy") && !summary.contains("test_loss")) return nullptr;
-  return {{"iteration", summary.at("iterations")},
+  return {{"iteration", IterationsDone(summary)},
           {"accuracy", summary.value("test_accuracy", Json())},
           {"loss", summary.value("test_loss", Json())}};
 }
@@ -171,8 +181,8 @@ Json Convert(const Json& summary) {
   json["waiting_for"] = "";
   json["elapsed_seconds"] = Sum(summary, "duration_ms") / 1000;
   json["seconds_since_progress"] = nullptr;
-  json["iteration"] = iterations;
-  json["iterations"] = summary.at("exit_code") == 0 ? Json(iterations) : Json();
+  json["iteration"] = IterationsDone(summary);
+  json["iterations"] = summary.at("exit_code") == 0 ? Json(IterationsDone(summary)) : Json();
   json["loss"] = NumberAt(summary.at("loss"), summary.at("loss").size() - 1);
   json["images"] = ImagesPerIteration(summary) * iterations;
   json["images_per_second"] = summary.at("images_per_second");

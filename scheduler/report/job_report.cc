@@ -375,10 +375,12 @@ std::string JobReport::PredictionReview() const {
 
 std::string JobReport::Json(const std::string& job_name, const wire::End& end) const {
   const std::vector<BucketSums> sums = SumBuckets(plan_.plan(), layouts_, finished_);
+  const int64_t first_iteration = first_iteration_.value_or(0);
   nlohmann::ordered_json json;
   json["job"] = job_name;
   json["exit_code"] = end.job_exit_code() != 0 ? end.job_exit_code() : end.exit_code();
   json["reason"] = end.reason();
+  json["first_iteration"] = first_iteration;
   json["iterations"] = loss_.size();
   if (!finished_.empty()) {
     const wire::WorkerReport& first = finished_.begin()->second;
@@ -398,7 +400,7 @@ std::string JobReport::Json(const std::string& job_name, const wire::End& end) c
   json["duration_ms"] = duration_ms_.Means();
   json["exposed_ms"] = exposed_ms_.Means();
   json["recoveries"] = RecoveriesJson(recoveries_);
-  json["tenures"] = TenuresJson(plan_.plan());
+  json["tenures"] = TenuresJson(plan_.plan(), first_iteration);
   json["stragglers"] = StragglersJson(stragglers());
   json["scheduler_restarts"] = terms_;
   json["layers"] = LayersJson(plan_, sums);

@@ -1,5 +1,6 @@
 #include "scheduler/report/summary_lists.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -73,12 +74,15 @@ nlohmann::ordered_json BucketsJson(const wire::PlanAndModel& plan,
   return list;
 }
 
-nlohmann::ordered_json TenuresJson(const Plan& plan) {
+nlohmann::ordered_json TenuresJson(const Plan& plan, int64_t first) {
   auto list = nlohmann::ordered_json::array();
   for (const Tenure& tenure : plan.tenures()) {
-    list.push_back({{"iteration", tenure.start_iteration()}, {"workers", tenure.workers()}});
+    // A plan's tenures begin with iteration 0, wherever the run does.
+    if (tenure.start_iteration() <= first) list.clear();
+    list.push_back(
+        {{"iteration", std::max(first, tenure.start_iteration())}, {"workers", tenure.workers()}});
   }
-  if (list.empty()) list.push_back({{"iteration", 0}, {"workers", plan.workers()}});
+  if (list.empty()) list.push_back({{"iteration", first}, {"workers", plan.workers()}});
   return list;
 }
 

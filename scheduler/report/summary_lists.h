@@ -1,6 +1,7 @@
 // The lists of summary.json; docs/running.md says what their keys are.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <vector>
@@ -15,8 +16,8 @@ nlohmann::ordered_json LayersJson(const wire::PlanAndModel& plan,
                                   const std::vector<BucketSums>& sums);
 nlohmann::ordered_json BucketsJson(const wire::PlanAndModel& plan,
                                    const std::vector<BucketSums>& sums);
-// How many workers trained from which iteration on.
-nlohmann::ordered_json TenuresJson(const Plan& plan);
+// How many workers trained from which iteration on, in a run that began with `first`.
+nlohmann::ordered_json TenuresJson(const Plan& plan, int64_t first);
 nlohmann::ordered_json WorkersJson(const WorkerReports& reports);
 // `servers` by rank.
 nlohmann::ordered_json ServersJson(const std::vector<wire::PeerTraffic>& servers);

@@ -155,6 +155,9 @@ TEST(JobReportTest, AfterASwitchTheNewPlansIterationsAreCompared) {
   EXPECT_THAT(report.Closing(),
               testing::HasSubstr("iteration: predicted 100.00 ms, measured 105.00 ms (+5%) since "
                                  "the plan of iteration 45"));
+  const auto summary = nlohmann::json::parse(report.Json("job", {}));
+  EXPECT_EQ(summary["first_iteration"], 40);
+  EXPECT_EQ(summary["tenures"].dump(), R"([{"iteration":40,"workers":1}])");
 }
 
 // Worker 0 tests in iteration 10, and worker 1 waits for it.

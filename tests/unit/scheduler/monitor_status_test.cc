@@ -354,6 +354,26 @@ TEST_F(MonitorStatusTest, WhatNoWorkerHasComeToTheEndToTellIsNotKnown) {
   EXPECT_EQ(status["nodes"][0]["state"], "ended");
 }
 
+TEST_F(MonitorStatusTest, ASummaryOfAJobThatGoesOnFromASnapshotHasTheNumbersOfTheTraining) {
+  Plan(200);
+  JobReport report(2);
+  report.OnPlan(*tracker_.status(Seconds(1)).plan);
+  for (int rank = 0; rank < 2; ++rank) {
+    for (const int64_t number : {200, 201}) report.OnProgress(ProgressOf(rank, number), Seconds(1));
+    wire::WorkerReport worker;
+    worker.set_rank(rank);
+    worker.set_iterations(2);
+    worker.set_test_loss(0.5);
+    report.OnFinished(worker);
+  }
+  const auto status = StatusOfSummary(report.Json("digits", {}), "summary.json");
+  EXPECT_EQ(status["iteration"], 202);
+  EXPECT_EQ(status["iterations"], 202);
+  EXPECT_EQ(status["test"]["iteration"], 202);
+  EXPECT_EQ(status["history"]["iteration"].dump(), "[201,202]");
+  EXPECT_EQ(status["nodes"].back()["iteration"], 202);
+}
+
 // Five iterations of 10 to 50 ms, two a value.
 TEST_F(MonitorStatusTest, ASummaryOfMeansIsAStatusOfAllIterations) {
   nlohmann::json summary = nlohmann::json::parse(JobReport(1).Json("long", {}));
