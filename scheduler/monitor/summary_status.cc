@@ -40,7 +40,16 @@ int64_t IterationsDone(const Json& summary) {
   return FirstIteration(summary) + summary.at("iterations").get<int64_t>();
 }
 
-Json HistoryOf(const Json& summary, int64_t images_per_iteration) {
+// Samples of all workers that were processed in an iteration, or in each of several; 0 if unknown.
+int64_t ImagesAt(const Json& images, size_t index) {
+  // So many that those of all iterations can be counted.
+  constexpr double kMost = 1e12;
+  const double mean = NumberAt(images, index);
+  return std::isnan(mean) ? 0 : std::llround(std::clamp(mean, 0.0, kMost));
+}
+
+Json HistoryOf(const Json& summary) {
+  const Json images = summary.value("images", Json::array());
   History history;
   for (size_t i = 0; i < summary.at("loss").size(); ++i) {
     wire::IterationRecord iteration;
@@ -48,7 +57,7 @@ Json HistoryOf(const Json& summary, int64_t images_per_iteration) {
     iteration.set_loss(NumberAt(summary.at("loss"), i));
     iteration.set_duration_ms(NumberAt(summary.at("duration_ms"), i));
     iteration.set_exposed_ms(NumberAt(summary.at("exposed_ms"), i));
-    iteration.set_images(images_per_iteration);
+    iteration.set_images(ImagesAt(images, i));
     history.Add(iteration);
   }
   Json json = HistoryJson(history);
@@ -101,8 +110,9 @@ Json NodesOf(const Json& summary) {
                      {"waits_for", ""}});
     if (iteration < 0) return;
     Json& node = nodes.back();
-    const double iterations =
-        static_cast<double>(std::max<int64_t>(summary.at("iterations").get<int64_t>(), 1));
+    // Its own, which are fewer where it has taken a lost one's place.
+    const auto own = entry.value("iterations", summary.at("iterations").get<int64_t>());
+    const double iterations = static_cast<double>(std::max<int64_t>(own, 1));
     node["iteration"] = iteration;
     node["lag"] = 0;
     node["silent_seconds"] = nullptr;
@@ -144,13 +154,6 @@ Json TestOf(const Json& summary) {
           {"loss", summary.value("test_loss", Json())}};
 }
 
-// All workers' samples an iteration; 0 if none has finished.
-int64_t ImagesPerIteration(const Json& summary) {
-  int64_t images = 0;
-  for (const Json& worker : summary.at("workers")) images += worker.at("images").get<int64_t>();
-  return images / std::max<int64_t>(summary.at("iterations").get<int64_t>(), 1);
-}
-
 // Of the list's values, of all iterations that tell one.
 double Sum(const Json& summary, const char* key) {
   const Json& list = summary.at(key);
@@ -184,7 +187,7 @@ Json Convert(const Json& summary) {
   json["iteration"] = IterationsDone(summary);
   json["iterations"] = summary.at("exit_code") == 0 ? Json(IterationsDone(summary)) : Json();
   json["loss"] = NumberAt(summary.at("loss"), summary.at("loss").size() - 1);
-  json["images"] = ImagesPerIteration(summary) * iterations;
+  json["images"] = summary.contains("images") ? Json(std::llround(Sum(summary, "images"))) : Json();
   json["images_per_second"] = summary.at("images_per_second");
   json["iteration_ms"] = Sum(summary, "duration_ms") / count;
   json["exposed_ms"] = Sum(summary, "exposed_ms") / count;
@@ -193,7 +196,7 @@ Json Convert(const Json& summary) {
   json["nodes"] = NodesOf(summary);
   json["buckets"] = BucketsOf(summary);
   json["timeline"] = nullptr;
-  json["history"] = HistoryOf(summary, ImagesPerIteration(summary));
+  json["history"] = HistoryOf(summary);
   json["recovery_count"] = std::ranges::count_if(summary.at("recoveries"), IsAfterALoss);
   json["recoveries"] = summary.at("recoveries");
   json["notices"] = Json::array();

@@ -168,7 +168,8 @@ std::string JobReport::OnRecovered(const wire::Recovered& recovered) {
 void JobReport::CutFrom(int64_t number) {
   const int64_t kept = std::max<int64_t>(0, number - first_iteration_.value_or(number));
   if (kept < static_cast<int64_t>(recorded_.size())) recorded_.resize(kept);
-  for (IterationMeans* means : {&loss_, &duration_ms_, &exposed_ms_}) means->CutFrom(kept);
+  for (IterationMeans* means : {&loss_, &duration_ms_, &exposed_ms_, &images_})
+    means->CutFrom(kept);
 }
 
 bool JobReport::IsPlausible(int64_t number) const {
@@ -191,6 +192,7 @@ void JobReport::Add(const wire::IterationRecord& iteration) {
   loss_.Add(index, iteration.loss());
   duration_ms_.Add(index, iteration.duration_ms());
   exposed_ms_.Add(index, iteration.exposed_ms());
+  images_.Add(index, static_cast<double>(iteration.images()));
 }
 
 void JobReport::RecordOpen(int64_t end) {
@@ -399,6 +401,7 @@ std::string JobReport::Json(const std::string& job_name, const wire::End& end) c
   json["loss"] = loss_.Means();
   json["duration_ms"] = duration_ms_.Means();
   json["exposed_ms"] = exposed_ms_.Means();
+  json["images"] = images_.Means();
   json["recoveries"] = RecoveriesJson(recoveries_);
   json["tenures"] = TenuresJson(plan_.plan(), first_iteration);
   json["stragglers"] = StragglersJson(stragglers());

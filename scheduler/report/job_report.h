@@ -129,6 +129,7 @@ class JobReport {
   IterationMeans loss_;
   IterationMeans duration_ms_;
   IterationMeans exposed_ms_;  // in the iteration: the exchange is the one before
+  IterationMeans images_;      // of all workers together
   std::optional<Time> last_line_;
   SinceLine since_line_;
   WorkerReports finished_;

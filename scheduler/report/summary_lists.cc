@@ -102,6 +102,7 @@ nlohmann::ordered_json WorkersJson(const WorkerReports& reports) {
     list.push_back(
         {{"rank", rank},
          {"parameter_hash", report.parameter_hash().empty() ? nlohmann::ordered_json() : hash},
+         {"iterations", report.iterations()},
          {"images", report.images()},
          {"training_seconds", report.training_seconds()},
          {"exchange_seconds", report.exchange_seconds()},

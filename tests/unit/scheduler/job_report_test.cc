@@ -367,7 +367,7 @@ TEST(JobReportTest, ALongTrainingsSummaryStaysSmall) {
   const auto json = nlohmann::json::parse(report.Json("job", {}));
   EXPECT_EQ(json["iterations"], kMost + 2);
   EXPECT_EQ(json["stride"], 2);
-  for (const char* list : {"loss", "duration_ms", "exposed_ms"}) {
+  for (const char* list : {"loss", "duration_ms", "exposed_ms", "images"}) {
     ASSERT_EQ(json[list].size(), kMost / 2 + 1) << list;
   }
   EXPECT_EQ(json["loss"].front(), 3);

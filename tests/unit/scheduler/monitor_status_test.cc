@@ -349,6 +349,7 @@ TEST_F(MonitorStatusTest, WhatNoWorkerHasComeToTheEndToTellIsNotKnown) {
   }
   const auto status = StatusOfSummary(summary, "summary.json");
   EXPECT_TRUE(status["images_per_second"].is_null());
+  EXPECT_EQ(status["images"], 16);
   EXPECT_DOUBLE_EQ(status["iteration_ms"], 100);
   ASSERT_EQ(status["nodes"].size(), 1);
   EXPECT_EQ(status["nodes"][0]["state"], "ended");
@@ -374,6 +375,23 @@ TEST_F(MonitorStatusTest, ASummaryOfAJobThatGoesOnFromASnapshotHasTheNumbersOfTh
   EXPECT_EQ(status["nodes"].back()["iteration"], 202);
 }
 
+// The second has taken a lost one's place.
+TEST_F(MonitorStatusTest, ASummarysWorkersAreAsQuickAsTheirOwnIterationsTell) {
+  JobReport report(2);
+  for (const int64_t iterations : {400, 10}) {
+    wire::WorkerReport worker;
+    worker.set_rank(iterations == 400 ? 0 : 1);
+    worker.set_iterations(iterations);
+    worker.set_training_seconds(0.01 * static_cast<double>(iterations));
+    report.OnFinished(worker);
+  }
+  auto summary = nlohmann::json::parse(report.Json("digits", {}));
+  summary["iterations"] = 400;
+  const auto nodes = StatusOfSummary(summary.dump(), "summary.json")["nodes"];
+  ASSERT_EQ(nodes.size(), 2);
+  for (const auto& node : nodes) EXPECT_DOUBLE_EQ(node["iteration_ms"], 10);
+}
+
 // Five iterations of 10 to 50 ms, two a value.
 TEST_F(MonitorStatusTest, ASummaryOfMeansIsAStatusOfAllIterations) {
   nlohmann::json summary = nlohmann::json::parse(JobReport(1).Json("long", {}));
@@ -382,6 +400,7 @@ TEST_F(MonitorStatusTest, ASummaryOfMeansIsAStatusOfAllIterations) {
   summary["loss"] = {3, nullptr, 1};
   summary["duration_ms"] = {15, 35, 50};
   summary["exposed_ms"] = {1, 2, 3};
+  summary["images"] = {30, 70, nullptr};
   const auto status = StatusOfSummary(summary.dump(), "summary.json");
   EXPECT_DOUBLE_EQ(status["elapsed_seconds"], 0.15);
   EXPECT_DOUBLE_EQ(status["iteration_ms"], 30);
@@ -389,6 +408,8 @@ TEST_F(MonitorStatusTest, ASummaryOfMeansIsAStatusOfAllIterations) {
   EXPECT_EQ(status["loss"], 1);
   EXPECT_EQ(status["history"]["iteration"].dump(), "[2,4,5]");
   EXPECT_EQ(status["history"]["stride"], 2);
+  EXPECT_EQ(status["images"], 200);
+  EXPECT_EQ(status["history"]["images_per_second"].dump(), "[2000.0,2000.0,null]");
   for (const int64_t bad : {int64_t{0}, int64_t{-2}, std::numeric_limits<int64_t>::max()}) {
     summary["stride"] = bad;
     EXPECT_THROW(StatusOfSummary(summary.dump(), "summary.json"), DataError);
