@@ -5,6 +5,8 @@ import concurrent.futures
 import copy
 import datetime
 import io
+import pathlib
+import subprocess
 import sys
 import time
 from unittest import mock
@@ -12,6 +14,7 @@ from unittest import mock
 import torch
 import torch.distributed as dist
 
+import ranks
 import timed_tests
 from one_process import OneProcess, pass_of, psd, sgd
 
@@ -24,7 +27,7 @@ from poseidon_torch._untrained import Untrained, values_of
 SECONDS = 60
 
 
-def by_ranks(call, ranks, late):
+def by_ranks(call, count, late):
     """What `call(rank)` returns, by rank; `late` calls it when the others have taken what they find."""
 
     def of_rank(rank):
@@ -32,7 +35,7 @@ def by_ranks(call, ranks, late):
         return call(rank)
 
     with concurrent.futures.ThreadPoolExecutor() as pool:
-        return list(pool.map(of_rank, range(ranks)))
+        return list(pool.map(of_rank, range(count)))
 
 
 class Job(OneProcess):
@@ -68,6 +71,24 @@ class Job(OneProcess):
             psd.shutdown()
             self.assertEqual((psd.rank(), psd.size()), (0, 1))
             self.expect_refusal("call poseidon_torch.init() first", model, optimizer)
+
+    def test_the_trace_where_daemons_run_already(self):
+        folder = pathlib.Path(self._scratch.name)
+        config = folder / "config.prototxt"
+        config.write_text(
+            f"cluster {{ workers: 1 servers: 1 scheduler_port: {ranks.free_port()} }} training {{ trace: true }}"
+        )
+        for role in ("scheduler", "server"):
+            command = [str(ranks.ROOT / f"build/bin/poseidon_{role}"), f"--config={config}"]
+            daemon = subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL)
+            self.addCleanup(daemon.wait)
+            self.addCleanup(daemon.kill)
+        psd.init(str(config), out=str(folder / "traces"))
+        self.addCleanup(psd.shutdown)
+        model = torch.nn.Linear(4, 4)
+        pass_of(model, psd.distribute(model, sgd(model)))
+        psd.shutdown()
+        self.assertTrue((folder / "traces/worker-0.trace.json").exists())
 
     def test_an_optimizer_begins_the_same_on_all_ranks(self):
         model = torch.nn.Linear(4, 4)

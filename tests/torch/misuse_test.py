@@ -462,24 +462,6 @@ class Misuse(OneProcess):
             ],
         )
 
-    def test_the_trace_where_daemons_run_already(self):
-        folder = pathlib.Path(self._scratch.name)
-        config = folder / "config.prototxt"
-        config.write_text(
-            f"cluster {{ workers: 1 servers: 1 scheduler_port: {ranks.free_port()} }} training {{ trace: true }}"
-        )
-        for role in ("scheduler", "server"):
-            command = [str(ranks.ROOT / f"build/bin/poseidon_{role}"), f"--config={config}"]
-            daemon = subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL)
-            self.addCleanup(daemon.wait)
-            self.addCleanup(daemon.kill)
-        psd.init(str(config), out=str(folder / "traces"))
-        self.addCleanup(psd.shutdown)
-        model = torch.nn.Linear(4, 4)
-        pass_of(model, psd.distribute(model, sgd(model)))
-        psd.shutdown()
-        self.assertTrue((folder / "traces/worker-0.trace.json").exists())
-
     def test_a_fork(self):
         self.init()
         model = torch.nn.Linear(4, 4)
