@@ -314,9 +314,7 @@ ExitCode JobCluster::Wait(Interruption& interruption) {
   GivenUpProcesses given_up(options_.out + "/" + kJournalFile);
   if (Recovers()) watch.given_up = [&] { return NodesOf(given_up.TakeNew()); };
   if (options_.config.job.recovery().mode() == Recovery::SHRINK) {
-    watch.goes_on_without = [this](size_t index) {
-      return index > 0 && !(index == kFirstServer && AllServersHaveDied());
-    };
+    watch.goes_on_without = [this](size_t index) { return index > 0 && !IsLastServer(index); };
   }
   watch.tell_lost = [this](size_t index, const std::string& cause) { TellLost(index, cause); };
   if (!options_.silent) {
@@ -330,6 +328,13 @@ ExitCode JobCluster::Wait(Interruption& interruption) {
   CorrectSummary(result);
   stopped_ = result.stopped;
   return result.code;
+}
+
+bool JobCluster::IsLastServer(size_t index) {
+  const auto servers = static_cast<size_t>(options_.config.job.cluster().servers());
+  if (index < kFirstServer || index >= kFirstServer + servers) return false;
+  if (!children_[index].Poll()) last_server_ = index;
+  return index == last_server_ && AllServersHaveDied();
 }
 
 bool JobCluster::AllServersHaveDied() {

@@ -97,7 +97,9 @@ class JobCluster {
   std::vector<ChildProcess*> ShellsTo(const Host& host);
   // Another process in the place of a daemon that has died.
   ChildProcess Restart(size_t index, int restarts);
-  // Then a job that goes on without one or another of them waits for one.
+  // Whether it is the server that died last, now that all have: a job that goes on without one or
+  // another of them waits for one then, and has given up the ranks of those that died before.
+  bool IsLastServer(size_t index);
   bool AllServersHaveDied();
   // By index instead of incarnation; nothing of processes that are not there any more.
   std::map<size_t, std::string> NodesOf(const std::map<uint64_t, std::string>& processes) const;
@@ -116,6 +118,7 @@ class JobCluster {
   std::optional<PortPair> ports_;  // the scheduler's, unless the user has named one
   std::vector<Node> nodes_;        // the scheduler first
   std::vector<ChildProcess> children_;
+  size_t last_server_ = 0;  // that was seen alive, by index; the scheduler's: none
   bool stopped_ = false;
 };
 

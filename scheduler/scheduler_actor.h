@@ -226,6 +226,8 @@ class SchedulerActor : public Actor {
   bool Shrinks() const { return options_.job.recovery().mode() == Recovery::SHRINK; }
   // The ranks that are missing are wanted no more, as far as the job can do without.
   void Shrink(Outbox& outbox);
+  // A server has come: where all were lost, the ranks of the others are wanted no more.
+  void ShrinkToServer(Outbox& outbox);
   // Nobody has taken the lost ranks in time: whether the job goes on without them.
   bool ShrinksAtLast(Outbox& outbox);
   // scheduler_elastic.cc

@@ -64,6 +64,7 @@ void SchedulerActor::OnRegister(const Envelope& envelope, Outbox& outbox) {
     EnterPhase(Phase::kDeclaring, outbox);
   }
   if (answer.news) {
+    if (address.node.role == Role::kServer) ShrinkToServer(outbox);
     TryGoOn(outbox);
     TryChangeMembers(outbox);
   }

@@ -20,12 +20,9 @@ void SchedulerActor::Shrink(Outbox& outbox) {
   if (plan_body_.size() == 0 || round_.FindCut(plan_.plan()).holders.empty()) return;
   const bool has_server = std::ranges::any_of(
       roster_.nodes(), [](const wire::Node& node) { return IdOf(node).role == Role::kServer; });
-  bool keeps_one = !has_server;  // of the servers' ranks, for another process
   for (const NodeId& id : roster_.MissingNodes()) {
-    if (id.role == Role::kServer && keeps_one) {
-      keeps_one = false;
-      continue;
-    }
+    // Of the servers' ranks one is for another process: the first that comes (ShrinkToServer).
+    if (id.role == Role::kServer && !has_server) continue;
     roster_.Vacate(id);
   }
   const auto left = [this](Role role) {
@@ -36,6 +33,10 @@ void SchedulerActor::Shrink(Outbox& outbox) {
            " workers and " + left(Role::kServer) + " of " + std::to_string(plan_.plan().servers()) +
            " servers",
        outbox);
+}
+
+void SchedulerActor::ShrinkToServer(Outbox& outbox) {
+  if (phase_ == Phase::kRegrouping && Shrinks() && !roster_.complete()) Shrink(outbox);
 }
 
 bool SchedulerActor::ShrinksAtLast(Outbox& outbox) {

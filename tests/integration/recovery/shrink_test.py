@@ -82,11 +82,27 @@ class ShrinkingTest(RecoveryTest):
         run.await_output(tested_at(TEST_INTERVAL))
         for name in SERVER_NAMES:
             self.kill(name)
+        self.check_one_server(run)
+
+    @cluster.slow
+    def test_one_server_after_the_other(self):
+        """The rank of the first is given up, so the last one is started again."""
+        run = self.start_run(self.config().replace("mode: REPLACE", "mode: SHRINK"))
+        run.await_output(tested_at(TEST_INTERVAL))
+        first, last = SERVER_NAMES
+        self.kill(first)
+        run.await_output(f"goes on with {WORKERS} of {WORKERS} workers and 1 of 2 servers")
+        self.kill(last)
+        self.check_one_server(run)
+        self.assertIn(f"{last} was killed by signal 9 (SIGKILL); it is started again", run.output())
+
+    def check_one_server(self, run):
         self.assertEqual(run.wait(), cluster.SUCCESS)
         self.assert_nothing_left(cluster.ENDING)
-        self.assertRegex(run.output(), r"server-0 was killed by signal 9 .*; it is started again")
+        again = r"server-(\d) was killed by signal 9 .*; it is started again"
+        (left,) = map(int, re.findall(again, run.output()))
         summary = self.read_json("out/summary.json")
-        self.assertEqual(len(summary["servers"]), 1)
+        self.assertEqual(len(summary["servers"]), left + 1)  # by rank
         self.assertEqual(len({worker["parameter_hash"] for worker in summary["workers"]}), 1)
         self.assertEqual(len(summary["workers"]), WORKERS)
         self.assertEqual(len(summary["loss"]), ITERATIONS)

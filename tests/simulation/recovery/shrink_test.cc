@@ -288,25 +288,37 @@ TEST(ShrinkTest, WhatIsKnownOfMachinesGoesWithTheirWorkers) {
 }
 
 // A job needs a server, for which it waits.
-TEST(ShrinkTest, AnotherProcessTakesTheLastServersPlace) {
+// Both servers of every tiny job die, rank 0 first, and processes take the ranks that come back.
+void ExpectAServerTakesTheLastOnesPlace(Duration between, const std::vector<int>& come_back) {
   for (const SimulatedClusterOptions& tiny : TinyTrainings()) {
     const SimulatedClusterOptions options = Shrinking(tiny);
     const Undisturbed undisturbed = TrainUndisturbed(options);
     const Time when = undisturbed.begun + (undisturbed.finished - undisturbed.begun) / 2;
     WatchedJob job(options);
     SimulatedCluster& cluster = job.cluster();
-    for (int rank = 0; rank < 2; ++rank) {
-      job.KillAt(when, {Role::kServer, rank});
-      job.RestartAt(when + Seconds(3), {Role::kServer, rank}, false);
+    for (int rank = 0; rank < 2; ++rank) job.KillAt(when + rank * between, {Role::kServer, rank});
+    for (const int rank : come_back) {
+      job.RestartAt(when + between + Seconds(3), {Role::kServer, rank}, false);
     }
     EXPECT_TRUE(cluster.Run(kHung)) << "it hangs";
-    ASSERT_EQ(cluster.node(kTheScheduler).end->exit_code(), 0);
+    ASSERT_EQ(cluster.node(kTheScheduler).end->exit_code(), 0)
+        << cluster.node(kTheScheduler).end->reason();
     ExpectTrained(cluster, options);
     // A job whose plan has no use for servers may end before their loss is noticed.
     const bool noticed = !cluster.scheduler().recoveries.empty();
     EXPECT_EQ(LastPlan(cluster).servers(), noticed ? 1 : 2);
     EXPECT_TRUE(noticed || options.job.communication().policy() != Communication::ALL_PS);
   }
+}
+
+TEST(ShrinkTest, AnotherProcessTakesTheLastServersPlace) {
+  ExpectAServerTakesTheLastOnesPlace({}, {0, 1});
+}
+
+TEST(ShrinkTest, AnyOfTheServersIsEnough) { ExpectAServerTakesTheLastOnesPlace({}, {1}); }
+
+TEST(ShrinkTest, AServerThatDiedLaterTakesItsPlaceAgain) {
+  ExpectAServerTakesTheLastOnesPlace(Seconds(1), {1});
 }
 
 }  // namespace
