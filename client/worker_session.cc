@@ -199,12 +199,14 @@ void WorkerSession::Do(const Call& call) {
 std::optional<Envelope> WorkerSession::NextInTick(Time deadline, const std::string& waiting_for) {
   if (options_.interrupted && options_.interrupted()) throw Interrupted();
   TryLeave();
-  if (SteadyNow() >= deadline) {
+  const Time begin = SteadyNow();
+  const Duration left = std::max(Duration::zero(), deadline - clock_.At(begin));
+  std::optional<Envelope> envelope = runtime_->mailbox().Take(std::min(kTick, left));
+  clock_.Took(SteadyNow() - begin, kTick);
+  if (!envelope && left == Duration::zero()) {
     throw DeadlineExceeded("worker " + std::to_string(rank()) + " gave up waiting for " +
                            waiting_for);
   }
-  std::optional<Envelope> envelope =
-      runtime_->mailbox().Take(std::min(kTick, deadline - SteadyNow()));
   if (envelope && envelope->kind == MessageKind::kFailed) {
     const wire::End end = ParseEnd(*envelope);  // what an actor of this node has thrown
     throw Error(static_cast<ExitCode>(end.exit_code()), end.reason());
@@ -213,10 +215,9 @@ std::optional<Envelope> WorkerSession::NextInTick(Time deadline, const std::stri
 }
 
 Envelope WorkerSession::NextOrEnd(Time deadline, const std::string& waiting_for) {
-  while (true) {
-    if (std::optional<Envelope> envelope = NextInTick(deadline, waiting_for))
-      return std::move(*envelope);
-  }
+  std::optional<Envelope> envelope;
+  while (!envelope) envelope = NextInTick(deadline, waiting_for);
+  return std::move(*envelope);
 }
 
 Envelope WorkerSession::Next(Time deadline, const std::string& waiting_for) {
@@ -267,12 +268,12 @@ void WorkerSession::HandleWhile(const std::function<bool()>& waiting, Time deadl
 }
 
 void WorkerSession::AwaitEndOf(Phase phase, Duration timeout, const std::string& waiting_for) {
-  HandleWhile([&] { return protocol_.phase() == phase; }, SteadyNow() + timeout, waiting_for);
+  HandleWhile([&] { return protocol_.phase() == phase; }, DeadlineIn(timeout), waiting_for);
 }
 
 void WorkerSession::WaitUntil(const std::function<bool()>& done, const std::string& waiting_for) {
   // Whoever goes back is given up by the scheduler before that.
-  const Time deadline = rewound_ ? SteadyNow() + patience_.Recovery() : FreshDeadline(iteration());
+  const Time deadline = rewound_ ? DeadlineIn(patience_.Recovery()) : FreshDeadline(iteration());
   if (done()) return;
   NoteWait(kAnyLayer);
   while (!done()) {
@@ -288,7 +289,7 @@ Time WorkerSession::FreshDeadline(int64_t of) const {
   // With staleness the last exchange takes as long as the slowest worker has left to compute; the
   // servers notice who hangs.
   const bool awaits_the_slowest = plan().staleness() != 0 && of == protocol_.model().iterations();
-  return awaits_the_slowest ? Time::max() : SteadyNow() + patience_.Stall();
+  return awaits_the_slowest ? Time::max() : DeadlineIn(patience_.Stall());
 }
 
 void WorkerSession::Declare(const ModelSpec& model, const wire::TrainingInputs& inputs) {
@@ -320,7 +321,7 @@ void WorkerSession::RestoreOptimizerState(std::vector<float> state) {
 
 std::vector<float> WorkerSession::CollectOptimizerState() {
   Do([&](Outbox& outbox) { protocol_.BeginCollecting(outbox); });
-  HandleWhile([&] { return protocol_.collecting(); }, SteadyNow() + patience_.Stall(),
+  HandleWhile([&] { return protocol_.collecting(); }, DeadlineIn(patience_.Stall()),
               "the servers' optimizer state");
   return protocol_.TakeCollected();
 }
@@ -359,7 +360,7 @@ void WorkerSession::SendStatistics(std::span<const float> statistics) {
 }
 
 std::vector<float> WorkerSession::AwaitStatistics(size_t floats) {
-  HandleWhile([&] { return !protocol_.statistics(); }, SteadyNow() + patience_.Stall(),
+  HandleWhile([&] { return !protocol_.statistics(); }, DeadlineIn(patience_.Stall()),
               "another worker's statistics");
   const std::span<const std::byte> bytes = protocol_.statistics()->bytes();
   if (bytes.size() != floats * sizeof(float)) {
@@ -466,17 +467,13 @@ void WorkerSession::Finish(wire::WorkerReport report) {
   report.set_dropped_frames(report.dropped_frames() + runtime_->counters().malformed_frames);
   Note(Activity::kFinishing);
   Do([&](Outbox& outbox) { protocol_.Finish(std::move(report), outbox); });
-  const Time deadline = SteadyNow() + patience_.Stall();
-  while (true) {
-    const Envelope next = NextOrEnd(deadline, "the other workers to finish");
-    if (next.kind != MessageKind::kEnd) {
-      Handle(next);
-      continue;
-    }
-    if (ParseEnd(next).exit_code() != 0) ThrowEnd(next);
-    finished_ = true;
-    return WriteTrace();
-  }
+  const Time deadline = DeadlineIn(patience_.Stall());
+  const auto next = [&] { return NextOrEnd(deadline, "the other workers to finish"); };
+  Envelope last = next();
+  for (; last.kind != MessageKind::kEnd; last = next()) Handle(last);
+  if (ParseEnd(last).exit_code() != 0) ThrowEnd(last);
+  finished_ = true;
+  WriteTrace();
 }
 
 void WorkerSession::WriteTrace() const {

@@ -52,7 +52,9 @@
 #include "client/timeline_recorder.h"
 #include "client/worker_protocol.h"
 #include "core/arithmetic/gradient_buffers.h"
+#include "core/awake_clock.h"
 #include "core/error.h"
+#include "core/steady_now.h"
 #include "core/trace.h"
 #include "device/pinned_pool.h"
 #include "poseidon/rewound.h"
@@ -233,8 +235,10 @@ class WorkerSession {
 
   WorkerSession(const WorkerSessionOptions& options, const std::shared_ptr<PlanHandover>& plans);
 
+  // The end of a wait that begins now and may take so long.
+  Time DeadlineIn(Duration patience) const { return clock_.At(SteadyNow()) + patience; }
   // The next envelope from the node's actors, or none if a tick has passed without one. Throws at
-  // the deadline, with what `waiting_for` says.
+  // the deadline, a time of clock_, with what `waiting_for` says.
   std::optional<Envelope> NextInTick(Time deadline, const std::string& waiting_for);
   // The next envelope. Throws if the job has ended, too.
   Envelope Next(Time deadline, const std::string& waiting_for);
@@ -277,6 +281,7 @@ class WorkerSession {
   ExchangeTimes exchange_times_;
   std::optional<TimelineRecorder> timeline_;  // in a job with a monitor
   Outbox outbox_;                             // empty between calls
+  AwakeClock clock_;                          // while a call waits
   bool going_back_ = false;
   bool rewound_ = false;
   bool finished_ = false;

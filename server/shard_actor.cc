@@ -63,14 +63,14 @@ std::string ShardActor::LabelOf(uint32_t bucket) const {
 
 int64_t ShardActor::floats() const { return state_->owned_floats(); }
 
-void ShardActor::OnStart(Outbox& outbox) {
-  outbox.SetTimer(kStallScan, options_.stall_deadline / kScansPerDeadline);
-}
+Duration ShardActor::ScanInterval() const { return options_.stall_deadline / kScansPerDeadline; }
+
+void ShardActor::OnStart(Outbox& outbox) { outbox.SetTimer(kStallScan, ScanInterval()); }
 
 void ShardActor::OnMessage(const Envelope& envelope, Outbox& outbox) {
   if (envelope.kind == MessageKind::kTraining) {
     if (!started_) PublishStart(outbox);
-    started_ = outbox.now;
+    started_ = AwakeNow(outbox);
     return;
   }
   if (envelope.epoch != options_.epoch) return dropped_.AddStale();
@@ -105,7 +105,7 @@ void ShardActor::OnPairFrame(const Envelope& envelope, int sender, const ChunkKe
   const auto groups = GroupsFor(envelope, key, pair);
   if (!groups) return dropped_.AddInvalid(envelope, "without the numbers that its update needs");
   const GatherResult reaction =
-      pair.Add(sender, envelope.iteration, envelope.body, outbox.now, rule_, *pool_, *groups);
+      pair.Add(sender, envelope.iteration, envelope.body, AwakeNow(outbox), rule_, *pool_, *groups);
   if (!Accept(envelope, reaction.status, outbox) || reaction.answer.empty()) return;
   if (const Replication::Copy* copy = replication_.Find(key)) {
     return Replicate(key, pair, copy->backup, envelope.settings, outbox);
@@ -135,7 +135,7 @@ void ShardActor::OnFactorLayerFrame(const Envelope& envelope, int sender, Factor
   if (envelope.kind != MessageKind::kFactors)
     return dropped_.AddInvalid(envelope, "of a wrong kind");
   const FrameStatus status =
-      layer.Add(sender, envelope.iteration, envelope.chunk, envelope.body, outbox.now);
+      layer.Add(sender, envelope.iteration, envelope.chunk, envelope.body, AwakeNow(outbox));
   if (!Accept(envelope, status, outbox)) return;
   if (const Replication::Copy* copy = replication_.Find({envelope.bucket, 0})) {
     Replicate(envelope, sender, layer, copy->backup, outbox);
@@ -294,8 +294,10 @@ int ShardActor::Priority(uint32_t bucket, int64_t exchange) const {
 
 void ShardActor::OnTimer(TimerId timer, Outbox& outbox) {
   (void)timer;  // there is only one
+  if (last_scan_) clock_.Took(outbox.now - *last_scan_, ScanInterval());
+  last_scan_ = outbox.now;
   // The oldest stall: a worker that hangs soon leaves other pairs waiting, too.
-  Time oldest = outbox.now - options_.stall_deadline;
+  Time oldest = AwakeNow(outbox) - options_.stall_deadline;
   std::optional<wire::Stalled> stalled;
   const auto consider = [&](const ChunkKey& key, const auto& owner) {
     const std::optional<Time> since = WaitingSince(owner);
@@ -307,7 +309,7 @@ void ShardActor::OnTimer(TimerId timer, Outbox& outbox) {
   for (const auto& [bucket, layer] : state_->factor_layers()) consider({bucket, 0}, layer);
   const auto awaited = replication_.oldest();
   if (awaited && awaited->since <= oldest) stalled = StallOf(*awaited);
-  outbox.SetTimer(kStallScan, options_.stall_deadline / kScansPerDeadline);
+  outbox.SetTimer(kStallScan, ScanInterval());
   if (!stalled) return;
   // Again and again: the scheduler may have died before it did anything about it.
   outbox.Send(MakeEnvelope(MessageKind::kLaneStalled, Here(kControlLane), *stalled));

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "core/arithmetic/update_rule.h"
+#include "core/awake_clock.h"
 #include "core/time.h"
 #include "core/trace.h"
 #include "proto/wire.pb.h"
@@ -139,6 +140,9 @@ class ShardActor : public Actor {
   // Of what belongs to the exchange of a bucket's gradients of iteration `exchange`.
   int Priority(uint32_t bucket, int64_t exchange) const;
 
+  // For all that waits.
+  Time AwakeNow(const Outbox& outbox) const { return clock_.At(outbox.now); }
+  Duration ScanInterval() const;
   // Since when a pair or layer waits for workers, if it does.
   template <typename Owner>
   std::optional<Time> WaitingSince(const Owner& owner) const;
@@ -160,6 +164,8 @@ class ShardActor : public Actor {
   std::map<ChunkKey, SettingsAgreement> agreements_;  // of a rule of torch.optim's
   std::unique_ptr<AccumulatorPool> pool_;
   std::unique_ptr<CopyPool> copies_;
+  AwakeClock clock_;
+  std::optional<Time> last_scan_;
   std::optional<Time> started_;  // when the training started
   std::atomic<int64_t> dropped_frames_{0};
   DroppedFrames dropped_{dropped_frames_};

@@ -43,7 +43,7 @@ void ShardActor::OnFactorsOfOwner(const Envelope& envelope, Outbox& outbox) {
   FactorLayer& layer = copy->second;
   const FrameStatus status =
       layer.Add(worker, envelope.iteration, envelope.chunk % FactorLayer::kFactors, envelope.body,
-                outbox.now);
+                AwakeNow(outbox));
   if (!Accept(envelope, status, outbox) || !layer.complete()) return;
   UpdateLayer(envelope.bucket, layer, outbox,
               [this](const ChunkKey& key, Outbox& later) { Confirm(key, later); });
@@ -94,7 +94,7 @@ void ShardActor::PublishStart(const ChunkKey& key, Outbox& outbox) {
   const Replication::Copy* copy = replication_.Find(key);
   if (copy == nullptr) return AnswerAll(key, outbox);
   SendStart(key, copy->backup, outbox);
-  replication_.Await(key, *state_->version(key), outbox.now);
+  replication_.Await(key, *state_->version(key), AwakeNow(outbox));
 }
 
 void ShardActor::SendStart(const ChunkKey& key, const NodeId& server, Outbox& outbox) {
@@ -120,7 +120,7 @@ void ShardActor::Replicate(const ChunkKey& key, const KvPair& pair, const NodeId
   replica.body = ViewOf(pair.last_sum(), pair.size());
   replica.settings = settings;
   outbox.Send(std::move(replica));
-  replication_.Await(key, version, outbox.now);
+  replication_.Await(key, version, AwakeNow(outbox));
 }
 
 void ShardActor::Replicate(const Envelope& factor, int sender, const FactorLayer& layer,
@@ -132,7 +132,7 @@ void ShardActor::Replicate(const Envelope& factor, int sender, const FactorLayer
   outbox.Send(std::move(copy));
   if (!layer.complete()) return;
   for (uint32_t chunk = 0; chunk < layer.chunks().size(); ++chunk) {
-    replication_.Await({factor.bucket, chunk}, layer.iteration() + 1, outbox.now);
+    replication_.Await({factor.bucket, chunk}, layer.iteration() + 1, AwakeNow(outbox));
   }
 }
 

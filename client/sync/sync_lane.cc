@@ -64,12 +64,12 @@ SyncLane::SyncLane(std::shared_ptr<SyncContext> context, int lane, Trace* trace)
   }
 }
 
-void SyncLane::OnStart(Outbox& outbox) {
-  outbox.SetTimer(kStallScan, context_->stall_deadline / kScansPerDeadline);
-}
+Duration SyncLane::ScanInterval() const { return context_->stall_deadline / kScansPerDeadline; }
+
+void SyncLane::OnStart(Outbox& outbox) { outbox.SetTimer(kStallScan, ScanInterval()); }
 
 void SyncLane::OnMessage(const Envelope& envelope, Outbox& outbox) {
-  if (envelope.kind == MessageKind::kTraining) return AwaitInitialValues(outbox.now);
+  if (envelope.kind == MessageKind::kTraining) return AwaitInitialValues(outbox);
   const bool here = envelope.bucket < buckets_.size() && buckets_[envelope.bucket].syncer;
   const bool local = envelope.kind == MessageKind::kGradientReady ||
                      envelope.kind == MessageKind::kPublishInitial ||
@@ -94,7 +94,7 @@ void SyncLane::OnMessage(const Envelope& envelope, Outbox& outbox) {
   if (envelope.kind == MessageKind::kPublishInitial) {
     status = entry.syncer->PublishInitial(envelope.body, outbox);
   } else if (envelope.kind == MessageKind::kGradientReady) {
-    entry.waiting_since = outbox.now;
+    entry.waiting_since = clock_.At(outbox.now);
     entry.bytes = 0;
     status = entry.syncer->Send(envelope.iteration, outbox);
     if (envelope.settings.size() > 0) AddSettings(envelope.settings, outbox);
@@ -123,16 +123,16 @@ void SyncLane::FollowWork(int bucket, Outbox& outbox) {
   }
 }
 
-void SyncLane::AwaitInitialValues(Time now) {
+void SyncLane::AwaitInitialValues(const Outbox& outbox) {
   for (Entry& entry : buckets_) {
     if (entry.syncer && entry.syncer->fresh_iteration() < context_->start())
-      entry.waiting_since = now;
+      entry.waiting_since = clock_.At(outbox.now);
   }
 }
 
 void SyncLane::FetchOptimizerState(const Envelope& envelope, Entry& entry, Outbox& outbox) {
   const int bucket = static_cast<int>(envelope.bucket);
-  entry.waiting_since = outbox.now;
+  entry.waiting_since = clock_.At(outbox.now);
   for (const int chunk : ChunksOnLane(context_->bucket(bucket), lane_)) {
     fetching_[bucket].insert(chunk);
     outbox.Send(
@@ -231,8 +231,9 @@ void SyncLane::TraceExchange(const Envelope& fresh, const Entry& entry) {
   if (trace_ == nullptr || !entry.waiting_since) return;
   // Exchanges of several buckets overlap, so that each bucket has a row.
   const std::string& name = context_->bucket(static_cast<int>(fresh.bucket)).name();
+  const Duration waited = clock_.At(fresh.happened) - *entry.waiting_since;
   trace_->Add({"exchange", name, "lane " + std::to_string(lane_) + ", " + name, fresh.iteration,
-               *entry.waiting_since, fresh.happened, entry.bytes});
+               fresh.happened - waited, fresh.happened, entry.bytes});
 }
 
 std::set<int> SyncLane::Fetching(int bucket) const {
@@ -278,7 +279,9 @@ bool SyncLane::AwaitsTheSlowest(const Syncer& syncer) const {
 
 void SyncLane::OnTimer(TimerId timer, Outbox& outbox) {
   (void)timer;  // there is only one
-  const Time now = outbox.now;
+  if (last_scan_) clock_.Took(outbox.now - *last_scan_, ScanInterval());
+  last_scan_ = outbox.now;
+  const Time now = clock_.At(outbox.now);
   const Entry* oldest = nullptr;
   int oldest_bucket = 0;
   for (int bucket = 0; bucket < static_cast<int>(buckets_.size()); ++bucket) {
@@ -293,7 +296,7 @@ void SyncLane::OnTimer(TimerId timer, Outbox& outbox) {
     oldest = &entry;
     oldest_bucket = bucket;
   }
-  outbox.SetTimer(kStallScan, context_->stall_deadline / kScansPerDeadline);
+  outbox.SetTimer(kStallScan, ScanInterval());
   if (oldest == nullptr) return;
   // Again and again: the scheduler may have died before it did anything about it.
   outbox.Send(

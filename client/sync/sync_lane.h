@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "client/sync/syncer.h"
+#include "core/awake_clock.h"
 #include "core/trace.h"
 #include "transport/actor.h"
 #include "transport/dropped_frames.h"
@@ -32,14 +33,15 @@ class SyncLane : public Actor {
  private:
   struct Entry {
     std::unique_ptr<Syncer> syncer;
-    std::optional<Time> waiting_since;
-    int64_t bytes = 0;  // with a trace: sent and received since then
+    std::optional<Time> waiting_since;  // by clock_
+    int64_t bytes = 0;                  // with a trace: sent and received since then
   };
 
   // With staleness the last exchange takes as long as the slowest worker has left to compute; who
   // hangs is for the servers to notice, which hear from it.
   bool AwaitsTheSlowest(const Syncer& syncer) const;
-  void AwaitInitialValues(Time now);
+  void AwaitInitialValues(const Outbox& outbox);
+  Duration ScanInterval() const;
   void FetchOptimizerState(const Envelope& envelope, Entry& entry, Outbox& outbox);
   void OnOptimizerState(const Envelope& envelope, Entry& entry, Outbox& outbox);
   // Of the worker that is to send its own; for the program.
@@ -69,6 +71,8 @@ class SyncLane : public Actor {
   std::vector<Entry> buckets_;  // by bucket; without a syncer: has no part on this lane
   // By bucket: chunks whose kOptimizerState is awaited, if any.
   std::map<int, std::set<int>> fetching_;
+  AwakeClock clock_;
+  std::optional<Time> last_scan_;
   DroppedFrames dropped_;
 };
 

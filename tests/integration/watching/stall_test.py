@@ -1,5 +1,8 @@
 """Processes that live and answer heartbeats but do not get on: the stall deadline ends the job."""
 
+import signal
+import time
+
 import cluster
 from frozen_thread import await_end, frozen_thread
 
@@ -81,6 +84,47 @@ class StallTest(cluster.ClusterTest):
                     text="whose heartbeat still arrives",
                     for_ever=True,
                 )
+
+
+class SuspensionTest(cluster.ClusterTest):
+    STALL_DEADLINE = 2
+
+    @cluster.slow
+    def test_a_job_that_is_suspended_as_a_whole_goes_on(self):
+        """It stands still for longer than lanes wait for others, and than a worker's program waits for its
+        lanes, which is three times as long."""
+        stall = cluster.scaled(self.STALL_DEADLINE)
+        config = cluster.replay_config(
+            workers=3,
+            servers=2,
+            iterations=cluster.ENDLESS,
+            cluster=f"scheduler_port: {cluster.free_port_pair()}",
+            communication=f"policy: ALL_PS stall_deadline_seconds: {stall}",
+        )
+        *quick, slow = NODES
+        daemons = self.start_by_hand(config, quick)
+        # An iteration of it takes 0.6 s, in which the others wait.
+        daemons[slow] = self.start(
+            "poseidon_worker",
+            f"--config={self.path('config.prototxt')}",
+            "--rank=2",
+            "--compute_factor=100",
+            name=slow,
+        )
+        daemons["scheduler"].await_output("\niteration ")
+        time.sleep(0.3)
+        for daemon in daemons.values():
+            daemon.signal(signal.SIGSTOP)
+        time.sleep(5 * stall)
+        line = "\niteration "
+        lines = daemons["scheduler"].output().count(line)
+        for daemon in daemons.values():
+            daemon.signal(signal.SIGCONT)
+        # A line a second: who waits too long is reported, and ends the job, in less than these take.
+        daemons["scheduler"].await_output(rf"(?s)(?:{line}(?:(?!{line}).)*){{{lines + 3}}}")
+        daemons["scheduler"].signal(signal.SIGTERM)
+        for name, daemon in daemons.items():
+            self.assertEqual(daemon.wait(cluster.END_TIME), cluster.INTERRUPTED, name)
 
 
 if __name__ == "__main__":

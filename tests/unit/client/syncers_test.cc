@@ -453,6 +453,13 @@ TEST(SyncLaneTest, WaitsLongerForServersThanServersForWorkers) {
   both.OnMessage(training, outbox);
   EXPECT_EQ(scan(both, 109), "");
   EXPECT_EQ(scan(both, 110), "the initial values of layer fc");
+  // What the process stood still does not count.
+  SyncLane stopped(context, 1, nullptr);
+  stopped.OnMessage(training, outbox);
+  EXPECT_EQ(scan(stopped, 101), "");
+  EXPECT_EQ(scan(stopped, 1102), "") << "after a stop of 1000 s";
+  for (int second = 1103; second < 1110; ++second) EXPECT_EQ(scan(stopped, second), "") << second;
+  EXPECT_EQ(scan(stopped, 1110), "the initial values of layer fc");
 }
 
 }  // namespace

@@ -92,7 +92,7 @@ class ShardUnderTest {
   explicit ShardUnderTest(const wire::PlanAndModel& plan, bool phantom = false) {
     ShardOptions options;
     options.epoch = kShardEpoch;
-    options.stall_deadline = Seconds(10);
+    options.stall_deadline = 10 * kScanInterval;
     options.phantom = phantom;
     shard_ = std::make_unique<ShardActor>(plan, options);
     shard_->OnStart(outbox_);
@@ -105,8 +105,15 @@ class ShardUnderTest {
     FinishWork(outbox_);
     return outbox_.messages;
   }
-  // What a scan at `seconds` reports; "" if nothing.
+  // What the scan at `seconds` reports, to which all others have come in time; "" if nothing.
   std::string Scan(double seconds) {
+    while (outbox_.now + kScanInterval < Seconds(seconds)) {
+      LateScan(ToSeconds(outbox_.now + kScanInterval));
+    }
+    return LateScan(seconds);
+  }
+  // Likewise, where the process stood still before it.
+  std::string LateScan(double seconds) {
     outbox_.Clear();
     outbox_.now = Seconds(seconds);
     shard_->OnTimer(1, outbox_);
@@ -123,6 +130,8 @@ class ShardUnderTest {
   const Outbox& outbox() const { return outbox_; }
 
  private:
+  static constexpr Duration kScanInterval = Seconds(1);
+
   std::unique_ptr<ShardActor> shard_;
   Outbox outbox_;
 };

@@ -103,6 +103,22 @@ TEST_F(ShardTest, ReportsWhoIsMissingAfterTheStallDeadline) {
   EXPECT_EQ(shard_.Scan(6010), "the gradient of layer a, iteration 0, 1");
 }
 
+// As when a job is suspended, and goes on later: nobody could send anything in between.
+TEST_F(ShardTest, WhileTheProcessStandsStillNobodyIsWaitedFor) {
+  shard_.Receive(Frame(MessageKind::kInitialValues, 0, 0, {10, 20}));
+  EXPECT_EQ(shard_.Scan(100), "");
+  shard_.Receive(Frame(MessageKind::kGradient, 0, 0, {1, 2}));
+  EXPECT_EQ(shard_.Scan(105), "");
+  EXPECT_EQ(shard_.LateScan(1105), "") << "after a stop of 999 s";
+  EXPECT_EQ(shard_.Scan(1108), "");
+  EXPECT_EQ(shard_.Scan(1109), "the gradient of layer a, iteration 0, 1");
+  // Stops again and again put it off for no longer than they take.
+  shard_.Receive(Frame(MessageKind::kGradient, 1, 0, {1, 2}));
+  shard_.Receive(Frame(MessageKind::kGradient, 0, 1, {1, 2}));
+  for (int stop = 1; stop < 10; ++stop) EXPECT_EQ(shard_.LateScan(1109 + 500 * stop), "") << stop;
+  EXPECT_EQ(shard_.LateScan(1109 + 500 * 10), "the gradient of layer a, iteration 1, 1");
+}
+
 TEST(ShardBucketsTest, BucketsOfSeveralLayersHaveNamePriorityAndEachBlobItsMultipliers) {
   for (const bool fifo : {false, true}) {
     wire::PlanAndModel plan = EmptyPlan(1);
