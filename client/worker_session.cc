@@ -249,6 +249,8 @@ void WorkerSession::ThrowEnd(const Envelope& envelope) {
 
 void WorkerSession::TryLeave() {
   if (!options_.wants_to_leave || !options_.wants_to_leave()) return;
+  // All others would pause to take it in, and again to let it go.
+  if (protocol_.phase() == Phase::kJoining) throw Interrupted();
   Do([&](Outbox& outbox) { protocol_.Leave(outbox); });
 }
 

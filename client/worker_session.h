@@ -77,7 +77,8 @@ struct WorkerSessionOptions {
   // Asked a few times a second while a call waits; if true, the call throws Interrupted(). May be
   // empty.
   std::function<bool()> interrupted;
-  // Asked likewise, and in each iteration; if true, the worker asks to leave the job. May be empty.
+  // Asked likewise, and in each iteration; if true, the worker asks to leave the job. One that has
+  // not joined yet throws Interrupted(). May be empty.
   std::function<bool()> wants_to_leave;
   // Where the model's memory comes from, such as PinnedFor(the device that copies); called by a
   // thread of the session's. Empty, or where it makes nothing: from the heap.

@@ -236,6 +236,28 @@ class ElasticTrainingTest(lenet.LenetTest):
 class LeavingTest(cluster.ClusterTest):
     NODES = ("scheduler", "server-0", "server-1", "worker-0", "worker-1", "worker-2")
 
+    def test_who_waits_to_join_ends_at_once(self):
+        """The others do not pause to take it in, and again to let it go."""
+        config = cluster.replay_config(
+            workers=3,
+            iterations=cluster.ENDLESS,
+            cluster=f"scheduler_port: {cluster.free_port_pair()}",
+        )
+        # Longer than the test takes.
+        config += (
+            "recovery { mode: SHRINK } "
+            "elastic { min_workers: 1 max_workers: 4 regroup_interval_seconds: 3600 }"
+        )
+        daemons = self.start_training(config, self.NODES)
+        comes = self.start("poseidon_worker", f"--config={self.path('config.prototxt')}")
+        daemons["scheduler"].await_output(rf"process {comes.pid}\) joined")
+        comes.signal(signal.SIGTERM)
+        self.assertEqual(comes.wait(), cluster.INTERRUPTED)
+        self.assertNotIn("goes on from", daemons["scheduler"].output())
+        daemons["scheduler"].signal(signal.SIGTERM)
+        for name, daemon in daemons.items():
+            self.assertEqual(daemon.wait(), cluster.INTERRUPTED, name)
+
     @cluster.slow
     def test_who_is_told_twice_is_lost(self):
         """It does not finish its iterations, and the others go on without it."""
