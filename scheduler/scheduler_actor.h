@@ -338,6 +338,8 @@ class SchedulerActor : public Actor {
   LayerTimesMean times_;
   Switch next_;
   bool stop_wanted_ = false;  // a signal has asked for the training's end
+  // Before which iteration the workers of the present plan have been told to stop.
+  std::optional<int64_t> stop_at_;
   StallReports stalls_;
   IterationCounts iteration_counts_;
   WorkerReports finished_;  // without the traffic, which is the program's

@@ -52,6 +52,7 @@ void SchedulerActor::Hang(const std::string& cause, Duration silent, Outbox& out
 
 void SchedulerActor::BeginHold(Outbox& outbox) {
   stalls_ = {};
+  stop_at_.reset();
   finished_.clear();  // who has come to the end goes back, too
   taking_over_ = false;
   programs_load_ |= phase_ == Phase::kPreparing;

@@ -46,11 +46,14 @@ void SchedulerActor::AgreeOnStop(Outbox& outbox) {
   if (!stop_wanted_ || phase_ != Phase::kTraining || !answered_.empty()) return;
   next_ = {};
   WritePause(outbox);
+  // Some may have stopped there, and could not offer a later one.
+  if (stop_at_) return StopAt(*stop_at_, outbox);
   BroadcastToWorkers(MessageKind::kPauseRequest, 0, outbox);
   EnterPhase(Phase::kAgreeing, outbox);
 }
 
 void SchedulerActor::StopAt(int64_t iteration, Outbox& outbox) {
+  stop_at_ = iteration;
   for (const wire::Node& node : view_.nodes()) {
     if (IdOf(node).role != Role::kWorker) continue;
     Envelope stop = ToNode(MessageKind::kPauseAt, IdOf(node), {});

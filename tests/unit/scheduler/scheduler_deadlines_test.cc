@@ -177,6 +177,21 @@ class SchedulerDeadlinesTest : public testing::Test {
     envelope.kind = kind;
     Send(std::move(envelope));
   }
+  // The worker can pause before that iteration.
+  void Offer(const NodeId& worker, int64_t iteration) {
+    Envelope offer;
+    offer.kind = MessageKind::kPauseOffer;
+    offer.iteration = iteration;
+    SendAs(worker, std::move(offer));
+  }
+  // Of the last that was sent of the kind.
+  std::optional<int64_t> SentIteration(MessageKind kind) const {
+    std::optional<int64_t> iteration;
+    for (const Envelope& sent : outbox_.messages) {
+      if (sent.kind == kind) iteration = sent.iteration;
+    }
+    return iteration;
+  }
   void AskToLeave(const NodeId& worker) {
     Envelope leave;
     leave.kind = MessageKind::kLeave;
@@ -272,6 +287,24 @@ TEST_F(SchedulerDeadlinesTest, AStopInARecoveryIsForWhenTheJobGoesOn) {
   Register(kWorkers[1], 10);
   SayReady();
   EXPECT_TRUE(HasSent(MessageKind::kStart));
+  EXPECT_TRUE(HasSent(MessageKind::kPauseRequest));
+}
+
+// As another scheduler's launcher does, which does not know whether the signal has come.
+TEST_F(SchedulerDeadlinesTest, AStopThatIsAskedForAgainIsBeforeTheSameIteration) {
+  BeginTraining();
+  Ask(MessageKind::kStopTraining);
+  for (const NodeId& worker : kWorkers) Offer(worker, 3);
+  EXPECT_EQ(SentIteration(MessageKind::kPauseAt), 3);
+  Ask(MessageKind::kStopTraining);
+  EXPECT_FALSE(HasSent(MessageKind::kPauseRequest)) << "some have stopped there";
+  EXPECT_EQ(SentIteration(MessageKind::kPauseAt), 3);
+  EXPECT_EQ(journal_.stage, JobState::Stage::kPausing);
+  // All go back, and agree anew.
+  FallSilent(kWorkers[1]);
+  Hold();
+  Register(kWorkers[1], 10);
+  SayReady();
   EXPECT_TRUE(HasSent(MessageKind::kPauseRequest));
 }
 
