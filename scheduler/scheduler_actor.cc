@@ -399,6 +399,7 @@ void SchedulerActor::StartTraining(Outbox& outbox) {
   taking_over_ = programs_load_ = false;
   last_start_ = outbox.now;
   if (IsElastic()) roster_.OpenTo(MostWorkers());
+  if (snapshot_by_) RequestSnapshot(outbox);
   AgreeOnStop(outbox);
   TryChangeMembers(outbox);
 }

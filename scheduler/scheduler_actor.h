@@ -161,6 +161,9 @@ class SchedulerActor : public Actor {
   // scheduler_requests.cc. Whether the first training has begun.
   bool HasBegun() const { return last_progress_ != Time{}; }
   void OnAskSnapshot(Outbox& outbox);
+  // The first of the plan's workers, and it is to write one.
+  NodeId SnapshotWriter() const;
+  void RequestSnapshot(Outbox& outbox);
   void OnStopTraining(Outbox& outbox);
   // Why all workers can't stop before the same iteration; empty if they can.
   std::string WhyStopsAtOnce() const;
@@ -340,6 +343,8 @@ class SchedulerActor : public Actor {
   bool stop_wanted_ = false;  // a signal has asked for the training's end
   // Before which iteration the workers of the present plan have been told to stop.
   std::optional<int64_t> stop_at_;
+  // The iteration that the writer does not end before it has written the snapshot that is wanted.
+  std::optional<int64_t> snapshot_by_;
   StallReports stalls_;
   IterationCounts iteration_counts_;
   WorkerReports finished_;  // without the traffic, which is the program's

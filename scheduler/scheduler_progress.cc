@@ -19,6 +19,9 @@ void SchedulerActor::OnProgress(const Envelope& envelope, Outbox& outbox) {
   if (!is_test) {
     CountProgress(progress.iteration(), outbox.now);
     iteration_counts_.Done(progress.rank(), progress.iteration());
+    const bool is_written = snapshot_by_ && envelope.from.node == SnapshotWriter() &&
+                            progress.iteration() >= *snapshot_by_;
+    if (is_written) snapshot_by_.reset();
   }
   outbox.Send(MakeEnvelope(MessageKind::kProgress, Here(kApplicationLane), progress));
   EndUneven(outbox);

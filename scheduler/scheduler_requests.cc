@@ -12,9 +12,19 @@ namespace poseidon {
 
 void SchedulerActor::OnAskSnapshot(Outbox& outbox) {
   if (!HasBegun()) return Tell("training has not begun; there is nothing to write", outbox);
-  const NodeId first{Role::kWorker, RankOfWorker(plan_.plan(), 0)};
-  if (!members_.contains(first)) return;  // lost; who takes its place is not asked
-  outbox.Send(ToNode(MessageKind::kWriteSnapshot, first, {}));
+  RequestSnapshot(outbox);
+}
+
+NodeId SchedulerActor::SnapshotWriter() const {
+  return {Role::kWorker, RankOfWorker(plan_.plan(), 0)};
+}
+
+void SchedulerActor::RequestSnapshot(Outbox& outbox) {
+  // The worker may be about to report one iteration, and writes it before the next but one.
+  snapshot_by_ = reached_ + 2;
+  const NodeId writer = SnapshotWriter();
+  // Else it is lost, and who writes them when training goes on is asked then.
+  if (members_.contains(writer)) outbox.Send(ToNode(MessageKind::kWriteSnapshot, writer, {}));
 }
 
 void SchedulerActor::OnStopTraining(Outbox& outbox) {

@@ -308,6 +308,43 @@ TEST_F(SchedulerDeadlinesTest, AStopThatIsAskedForAgainIsBeforeTheSameIteration)
   EXPECT_TRUE(HasSent(MessageKind::kPauseRequest));
 }
 
+TEST_F(SchedulerDeadlinesTest, ASnapshotIsWrittenByWhoeverIsTheFirstWhenTrainingGoesOn) {
+  BeginTraining();
+  FallSilent(kWorkers[0]);
+  Ask(MessageKind::kAskSnapshot);
+  EXPECT_FALSE(HasSent(MessageKind::kWriteSnapshot));
+  Hold(kWorkers[1], plan_.plan().start_iteration());
+  Register(kWorkers[0], 10);
+  SayReady();
+  EXPECT_TRUE(HasSent(MessageKind::kWriteSnapshot));
+}
+
+TEST_F(SchedulerDeadlinesTest, ASnapshotIsAskedForAgainUntilItMustHaveBeenWritten) {
+  BeginTraining();
+  Ask(MessageKind::kAskSnapshot);
+  EXPECT_TRUE(HasSent(MessageKind::kWriteSnapshot));
+  uint64_t incarnation = 10;
+  const auto is_asked_again = [&] {
+    FallSilent(kWorkers[0]);
+    Hold(kWorkers[1], plan_.plan().start_iteration());
+    Register(kWorkers[0], incarnation++);
+    SayReady();
+    return HasSent(MessageKind::kWriteSnapshot);
+  };
+  const auto report = [&](const NodeId& worker, int64_t iteration) {
+    wire::Progress progress;
+    progress.set_iteration(iteration);
+    Tell(worker, MessageKind::kProgress, progress);
+  };
+  report(kWorkers[0], 0);
+  report(kWorkers[0], 1);
+  EXPECT_TRUE(is_asked_again());
+  report(kWorkers[1], 4);  // who does not write it
+  EXPECT_TRUE(is_asked_again());
+  for (int64_t iteration = 2; iteration < 8; ++iteration) report(kWorkers[0], iteration);
+  EXPECT_FALSE(is_asked_again());
+}
+
 TEST_F(SchedulerDeadlinesTest, AStoppedJobWhosePlaceNobodyTakesIsInterrupted) {
   constexpr TimerId kPhaseDeadline = 1;
   BeginTraining();
