@@ -1,6 +1,7 @@
 #include "caffe_adapter/files/found_snapshot.h"
 
 #include <glog/logging.h>
+#include <sys/stat.h>
 
 #include <charconv>
 #include <filesystem>
@@ -29,6 +30,20 @@ std::optional<int64_t> IterationOf(std::string name, const std::string& prefix) 
   return iteration;
 }
 
+// Solverstates with the prefix, by iteration, the newest first.
+std::map<int64_t, fs::path, std::greater<>> NewestFirst(const std::string& prefix) {
+  const fs::path directory =
+      fs::path(prefix).has_parent_path() ? fs::path(prefix).parent_path() : fs::path(".");
+  std::map<int64_t, fs::path, std::greater<>> newest_first;
+  std::error_code ignored;  // no directory, no snapshot
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory, ignored)) {
+    const std::string name = entry.path().filename().string();
+    const auto iteration = IterationOf(name, fs::path(prefix).filename().string());
+    if (iteration) newest_first[*iteration] = entry.path();
+  }
+  return newest_first;
+}
+
 }  // namespace
 
 void CheckLatestSnapshot(const Training& training, const Solver& solver) {
@@ -37,6 +52,22 @@ void CheckLatestSnapshot(const Training& training, const Solver& solver) {
                     "there is no snapshot_prefix, so there is no latest snapshot; write where "
                     "snapshots go and how often, as snapshot_prefix: \"out/snapshots/net\" "
                     "snapshot: 100");
+}
+
+SnapshotFiles::SnapshotFiles(const std::string& prefix) {
+  for (const auto& [iteration, path] : NewestFirst(prefix)) files_[path] = IdentityOf(path);
+}
+
+bool SnapshotFiles::Has(const fs::path& path) const {
+  const auto file = files_.find(path);
+  return file != files_.end() && file->second == IdentityOf(path);
+}
+
+SnapshotFiles::Identity SnapshotFiles::IdentityOf(const fs::path& path) {
+  struct stat status {};
+  if (stat(path.c_str(), &status) != 0) return {};
+  std::error_code ignored;
+  return {status.st_ino, fs::last_write_time(path, ignored)};
 }
 
 FoundSnapshot ReadSnapshot(const std::string& path) {
@@ -75,19 +106,10 @@ void ReadSnapshotValues(const FoundSnapshot& snapshot, const NetDescription& net
                   "snapshot, or start from these values with --weights");
 }
 
-std::optional<std::string> FindLatestSnapshot(const std::string& prefix, fs::file_time_type since) {
-  const fs::path directory =
-      fs::path(prefix).has_parent_path() ? fs::path(prefix).parent_path() : fs::path(".");
-  std::map<int64_t, fs::path, std::greater<>> newest_first;
-  std::error_code ignored;  // no directory, no snapshot
-  for (const fs::directory_entry& entry : fs::directory_iterator(directory, ignored)) {
-    const std::string name = entry.path().filename().string();
-    const auto iteration = IterationOf(name, fs::path(prefix).filename().string());
-    if (iteration && entry.last_write_time(ignored) >= since) {
-      newest_first[*iteration] = entry.path();
-    }
-  }
-  for (const auto& [iteration, path] : newest_first) {
+std::optional<std::string> FindLatestSnapshot(const std::string& prefix,
+                                              const SnapshotFiles& earlier) {
+  for (const auto& [iteration, path] : NewestFirst(prefix)) {
+    if (earlier.Has(path)) continue;
     try {
       CheckCaffemodel(ReadSnapshot(path.string()).model);
       return path.string();

@@ -1,9 +1,12 @@
 // Snapshots that training can go on from: PREFIX_iter_N.solverstate and the model that it names.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "caffe_adapter/files/caffemodel.h"
 #include "caffe_adapter/files/solver_state.h"
@@ -16,11 +19,27 @@ namespace poseidon {
 // snapshot_prefix, so that it would begin anew each time.
 void CheckLatestSnapshot(const Training& training, const Solver& solver);
 
+// The solverstates that are there with a prefix at some moment. What is written later is told from
+// them without a clock, as that may be set back meanwhile: it is another file, or one that has
+// changed.
+class SnapshotFiles {
+ public:
+  SnapshotFiles() = default;  // none
+  explicit SnapshotFiles(const std::string& prefix);
+  // Whether the path leads to one of them, as it was then.
+  bool Has(const std::filesystem::path& path) const;
+
+ private:
+  using Identity = std::pair<uint64_t, std::filesystem::file_time_type>;  // inode, last change
+  static Identity IdentityOf(const std::filesystem::path& path);
+
+  std::map<std::filesystem::path, Identity> files_;
+};
+
 // The whole snapshot with the prefix of the highest iteration: the path of its solverstate. What is
-// not whole is passed over with a word in the log, and what was written before `since` without one.
-std::optional<std::string> FindLatestSnapshot(
-    const std::string& prefix,
-    std::filesystem::file_time_type since = std::filesystem::file_time_type::min());
+// not whole is passed over with a word in the log, and `earlier` ones without one.
+std::optional<std::string> FindLatestSnapshot(const std::string& prefix,
+                                              const SnapshotFiles& earlier = {});
 
 // A snapshot's solverstate and where its model is: the file of the name that the solverstate says
 // which lies beside it, else where it says. Both are written into one directory and copied

@@ -170,12 +170,17 @@ bool MayPass(ExitCode code) {
   }
 }
 
-// The newest snapshot that the job has written itself on this machine, if it has. One that was
-// there before is an earlier job's.
-std::optional<std::string> OwnSnapshot(const std::optional<Solver>& solver,
-                                       std::filesystem::file_time_type begin) {
+// Where the job writes snapshots on this machine, if it does.
+std::optional<std::string> SnapshotPrefix(const std::optional<Solver>& solver) {
   if (HostsGiven() || !solver || solver->parameter.snapshot_prefix().empty()) return std::nullopt;
-  return FindLatestSnapshot(solver->parameter.snapshot_prefix(), begin);
+  return solver->parameter.snapshot_prefix();
+}
+
+// The newest snapshot that the job has written itself there, if it has. Those that were there
+// before are an earlier job's.
+std::optional<std::string> OwnSnapshot(const std::optional<std::string>& prefix,
+                                       const SnapshotFiles& earlier) {
+  return prefix ? FindLatestSnapshot(*prefix, earlier) : std::nullopt;
 }
 
 // Whoever asks why it failed wants these. Returns where they are.
@@ -198,14 +203,15 @@ std::string StartOf(const JobClusterOptions& options) {
 // Runs the job, and again after what may pass, as often as --restarts allows.
 ExitCode RunToTheEnd(JobClusterOptions options, const std::optional<Solver>& solver,
                      Interruption& interruption) {
-  const auto begin = std::filesystem::file_time_type::clock::now();
+  const std::optional<std::string> prefix = SnapshotPrefix(solver);
+  const SnapshotFiles earlier = prefix ? SnapshotFiles(*prefix) : SnapshotFiles();
   for (int restarts = 0;; ++restarts) {
     JobCluster cluster(options);
     const ExitCode code = cluster.Wait(interruption);
     if (cluster.stopped() || !MayPass(code) || restarts == FLAGS_restarts) return code;
     std::string start = StartOf(options);
     Training& training = *options.config.job.mutable_training();
-    if (const std::optional<std::string> own = OwnSnapshot(solver, begin)) {
+    if (const std::optional<std::string> own = OwnSnapshot(prefix, earlier)) {
       if (const auto why = WhyNothingIsLeft(*own, training, *solver)) {
         std::cout << *why << ". The job failed after that, so its last test may be missing, and "
                   << options.out << "/summary.json tells of the failure" << std::endl;

@@ -165,13 +165,21 @@ TEST(SnapshotTest, WhatWasThereBeforeAJobIsPassedOver) {
   const std::string prefix = directory.Path("x");
   WriteWhole(prefix, 200, "");
   const std::string old = prefix + "_iter_200.solverstate";
-  const auto begin = std::filesystem::last_write_time(old);
-  std::filesystem::last_write_time(old, begin - std::chrono::hours(1));
-  EXPECT_EQ(FindLatestSnapshot(prefix, begin), std::nullopt);
+  const SnapshotFiles earlier(prefix);
+  EXPECT_EQ(FindLatestSnapshot(prefix, earlier), std::nullopt);
   WriteWhole(prefix, 20, "");
   WriteWhole(prefix, 40, "");
-  EXPECT_EQ(FindLatestSnapshot(prefix, begin), prefix + "_iter_40.solverstate");
+  const std::string own = prefix + "_iter_40.solverstate";
+  EXPECT_EQ(FindLatestSnapshot(prefix, earlier), own);
+  // As when the clock has been set back.
+  const auto before = std::filesystem::last_write_time(old) - std::chrono::hours(1);
+  std::filesystem::last_write_time(own, before);
+  EXPECT_EQ(FindLatestSnapshot(prefix, earlier), own);
   EXPECT_EQ(FindLatestSnapshot(prefix), old);
+  // The job comes so far, too, and writes its own in the place of the earlier job's.
+  WriteWhole(prefix, 200, "");
+  std::filesystem::last_write_time(old, before);
+  EXPECT_EQ(FindLatestSnapshot(prefix, earlier), old);
 }
 
 class SolverStateFormatTest : public ::testing::TestWithParam<const char*> {
