@@ -98,9 +98,14 @@ void WorkerProtocol::OnJoined(const Envelope& envelope, Outbox& outbox) {
   rank_ = view.your_rank();
   epoch_ = view.epoch();
   if (phase_ == Phase::kJoining) phase_ = Phase::kDeclaring;
-  // What it said before may have been lost with a connection.
+  SayAgain(outbox);
+}
+
+void WorkerProtocol::SayAgain(Outbox& outbox) const {
   if (phase_ == Phase::kFinished) return SayFinished(outbox);
-  if (phase_ != Phase::kPlanning || context_ != nullptr) return;
+  if (const auto offer = pause_.unanswered()) SayOffer(*offer, outbox);
+  if (phase_ != Phase::kPlanning) return;
+  if (context_ != nullptr) return SayPaused(outbox);
   // The scheduler of this view may be another one.
   SendToScheduler(SameAgain(MessageKind::kDeclareModel, declaration_), outbox);
 }
@@ -279,11 +284,14 @@ void WorkerProtocol::AddResidual(int layer, int64_t iteration) {
 }
 
 void WorkerProtocol::OnPauseRequest(Outbox& outbox) {
-  if (phase_ == Phase::kFinished) return;
+  if (phase_ != Phase::kFinished) SayOffer(pause_.Offer(iteration_), outbox);
+}
+
+void WorkerProtocol::SayOffer(int64_t iteration, Outbox& outbox) const {
   Envelope offer;
   offer.kind = MessageKind::kPauseOffer;
   offer.to = kScheduler;
-  offer.iteration = pause_.Offer(iteration_);
+  offer.iteration = iteration;
   SendToScheduler(std::move(offer), outbox);
 }
 
@@ -344,12 +352,16 @@ void WorkerProtocol::OnOptimizerState(const Envelope& envelope, Outbox& outbox) 
 
 void WorkerProtocol::TryPause(Outbox& outbox) {
   if (phase_ != Phase::kFetching || !transition_.complete()) return;
+  SayPaused(outbox);
+  phase_ = Phase::kPlanning;
+}
+
+void WorkerProtocol::SayPaused(Outbox& outbox) const {
   Envelope paused;
   paused.kind = MessageKind::kPaused;
   paused.step = static_cast<uint32_t>(plan().number());
   paused.to = kScheduler;
   SendToScheduler(std::move(paused), outbox);
-  phase_ = Phase::kPlanning;
 }
 
 void WorkerProtocol::BeginCollecting(Outbox& outbox) {

@@ -155,6 +155,8 @@ class WorkerProtocol {
  private:
   bool IsOfPresentPlan(const Envelope& envelope) const;
   void OnJoined(const Envelope& envelope, Outbox& outbox);
+  // What this worker has said last, as it may have been lost with a connection.
+  void SayAgain(Outbox& outbox) const;
   void OnPlan();
   void OnHold(const Envelope& envelope);
   // What the plan starts with is put into its memory, from that of the plan before.
@@ -171,6 +173,8 @@ class WorkerProtocol {
   void SayFinished(Outbox& outbox) const;
   void OnOptimizerState(const Envelope& envelope, Outbox& outbox);
   void OnPauseRequest(Outbox& outbox);
+  void SayOffer(int64_t iteration, Outbox& outbox) const;
+  void SayPaused(Outbox& outbox) const;
   void SendLeave(Outbox& outbox) const;
   // The phase in which iteration_ begins.
   void EnterIteration();

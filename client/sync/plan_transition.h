@@ -26,6 +26,9 @@ class PauseAgreement {
   // kPauseAt has come: no earlier than any worker's offer.
   void Agree(int64_t iteration) { agreed_ = iteration; }
 
+  // What was offered and not answered yet.
+  std::optional<int64_t> unanswered() const { return agreed_ ? std::nullopt : offered_; }
+
   // Before `iteration` begins: whether kPauseAt must be here first, and whether it is this one.
   bool MustWait(int64_t iteration) const { return offered_ == iteration && !agreed_; }
   bool MustPause(int64_t iteration) const { return agreed_ == iteration; }

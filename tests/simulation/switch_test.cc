@@ -2,11 +2,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <random>
 
 #include "planner/cost/information_book.h"
 #include "planner/planner.h"
 #include "tests/simulation/training_case.h"
+#include "transport/membership/node_setup.h"
 
 namespace poseidon {
 namespace {
@@ -339,6 +341,36 @@ TEST(SwitchTest, LossOfANodeDuringASwitchIsToldToAll) {
       ExpectAllEnded(cluster, ExitCode::kPeerLost);
       if (HasFailure()) return;
     }
+  }
+}
+
+// From the first frame of a kind on nothing of a worker's comes to the scheduler until its
+// connection is lost. Its heartbeats have another one.
+TEST(SwitchTest, WhatIsLostWithAConnectionIsSaidAgain) {
+  for (const MessageKind first :
+       {MessageKind::kPauseOffer, MessageKind::kPaused, MessageKind::kFinished}) {
+    SCOPED_TRACE(KindName(first));
+    SimulatedClusterOptions options = MixedTraining(200, std::chrono::milliseconds(2));
+    const Duration silence = TimingOf(options.job).allowed_silence();
+    std::optional<Time> cut;
+    SimulatedCluster* watched = nullptr;
+    options.network.faults.drop = 1;
+    options.network.fault_filter = [&](const Envelope& envelope) {
+      if (envelope.from.node != NodeId{Role::kWorker, 2} || envelope.to.node != kScheduler ||
+          envelope.to.lane != kControlLane) {
+        return false;
+      }
+      const Time now = watched->runtime().now();
+      if (envelope.kind == first && !cut) cut = now;
+      return cut && now < *cut + silence;
+    };
+    SimulatedCluster cluster(options);
+    watched = &cluster;
+    AskAt(Seconds(0.5), RandomPlan(options, 7), cluster);
+    ASSERT_TRUE(cluster.Run(Seconds(60))) << "it hangs";
+    ASSERT_TRUE(cut);
+    ExpectAllEnded(cluster, ExitCode::kSuccess);
+    EXPECT_LT(cluster.node(kScheduler).ended, *cut + silence + Seconds(10));
   }
 }
 

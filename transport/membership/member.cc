@@ -178,6 +178,7 @@ void Member::GiveUpWaiting(Duration waited, Outbox& outbox) {
 
 void Member::OnConnectionLost(const Envelope& envelope, Outbox& outbox) {
   if (envelope.from != SchedulerControl()) return;
+  if (joined_) return TellJoined(outbox);  // what the application said last may have gone with it
   // From its admission on a node counts itself since when it has heard nothing; and another
   // scheduler may take the place of one that died.
   if (admitted_ || options_.scheduler_deadline) return;

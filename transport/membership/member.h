@@ -4,8 +4,9 @@
 //
 // The application lane hears kJoined (wire::View, without the nodes) once all nodes are there,
 // again whenever a later view has taken the place of the one before (another process has a lost
-// one's rank) or the scheduler has another address, and kEnd (wire::End) when it is over, exactly
-// once, whatever the cause: the scheduler said so, did not answer, refused, or fell silent.
+// one's rank), the scheduler has another address, or a connection to it was lost, and kEnd
+// (wire::End) when it is over, exactly once, whatever the cause: the scheduler said so, did not
+// answer, refused, or fell silent.
 #pragma once
 
 #include <cstdint>
@@ -105,7 +106,7 @@ class Member {
   bool IsLater(const wire::View& view) const;
   void TellJoined(Outbox& outbox) const;
   void GiveUpWaiting(Duration waited, Outbox& outbox);
-  // The scheduler was there, has not answered yet, and is beyond reach now.
+  // The scheduler was there, and is beyond reach now.
   void OnConnectionLost(const Envelope& envelope, Outbox& outbox);
   void OnEnd(const Envelope& envelope, Outbox& outbox);
   void OnSilentScheduler(const Envelope& envelope, Outbox& outbox);

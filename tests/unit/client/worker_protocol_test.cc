@@ -212,6 +212,34 @@ TEST_F(WorkerProtocolTest, GoesOverToAnotherPlan) {
   EXPECT_TRUE(protocol_.IsFresh(0, offer + 1));
 }
 
+TEST_F(WorkerProtocolTest, SaysAgainWhatMayHaveBeenLostWithAConnection) {
+  StartTraining();
+  Join();
+  EXPECT_THAT(Sent(), IsEmpty());
+  Receive(Message(MessageKind::kPauseRequest));
+  Sent();
+  const int64_t offer = sent_[0].iteration;
+  Iterate();
+  EndIteration();
+  Sent();
+  Join();
+  ASSERT_THAT(Sent(), ElementsAre(MessageKind::kPauseOffer));
+  EXPECT_EQ(sent_[0].iteration, offer) << "it keeps its word";
+  Receive(Message(MessageKind::kPauseAt, offer));
+  Join();
+  EXPECT_THAT(Sent(), IsEmpty());
+  while (protocol_.iteration() < offer) {
+    Iterate();
+    EndIteration();
+  }
+  for (int bucket = 0; bucket < 2; ++bucket) Receive(Fresh(bucket, offer));
+  protocol_.LeavePlan(outbox_);
+  Sent();
+  Join();
+  ASSERT_THAT(Sent(), ElementsAre(MessageKind::kPaused));
+  EXPECT_EQ(sent_[0].step, 0u);
+}
+
 TEST_F(WorkerProtocolTest, FetchesWhatServersKeepBeforeItPauses) {
   StartTraining(false);
   Receive(Message(MessageKind::kPauseRequest));

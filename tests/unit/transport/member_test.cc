@@ -298,6 +298,13 @@ TEST_F(MemberTest, ASchedulerThatWasThereAndIsBeyondReachEndsIt) {
   patient.Start(outbox_);
   patient.OnMessage(lost, outbox_);
   EXPECT_FALSE(patient.ended()) << "another scheduler may come";
+  Member joined(Options());
+  joined.Start(outbox_);
+  joined.OnMessage(FromScheduler(MessageKind::kView, CompleteView(), kEpoch), outbox_);
+  outbox_.Clear();
+  joined.OnMessage(lost, outbox_);
+  ASSERT_EQ(outbox_.messages.size(), 1u) << "the application is to say again what has gone with it";
+  EXPECT_EQ(outbox_.messages[0].kind, MessageKind::kJoined);
   Receive(lost);
   EXPECT_THAT(End(),
               testing::StartsWith("3 lost the scheduler at tcp://there:9700: it was there and "
