@@ -13,7 +13,10 @@ text into the programs and calls it.
 """
 
 import importlib
+import os
+import signal
 import sys
+import threading
 import traceback
 
 try:
@@ -26,6 +29,32 @@ except ImportError as error:
 
 # What these programs print to their standard output is read by other programs.
 sys.stdout = sys.stderr
+
+# The programs handle these in C++, which Python does not know of.
+_ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_before_fork = threading.local()
+
+
+def _block_signals():
+    _before_fork.blocked = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING_SIGNALS)
+
+
+def _unblock_signals():
+    signal.pthread_sigmask(signal.SIG_SETMASK, _before_fork.blocked)
+
+
+def _end_on_signals():
+    """A fork has the program's handler, which would only note a signal for the training."""
+    for number in _ENDING_SIGNALS:
+        if signal.getsignal(number) is None:  # neither set by the layer nor ignored
+            signal.signal(number, signal.SIG_DFL)
+    _unblock_signals()
+
+
+# A signal that comes before the fork has come that far waits.
+os.register_at_fork(
+    before=_block_signals, after_in_parent=_unblock_signals, after_in_child=_end_on_signals
+)
 
 TRAIN = 0
 TEST = 1

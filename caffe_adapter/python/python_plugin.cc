@@ -3,12 +3,15 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 // Python's own header comes first, as it wants.
+#include <signal.h>
+
 #include <mutex>
 #include <span>
 #include <utility>
 
 #include "caffe_adapter/python/caffe_module.h"
 #include "caffe_adapter/python/python_layer.h"
+#include "core/process/blocked_signals.h"
 
 namespace poseidon {
 namespace {
@@ -17,6 +20,26 @@ struct Release {
   void operator()(PyObject* object) const { Py_DECREF(object); }
 };
 using Object = std::unique_ptr<PyObject, Release>;
+
+// As long as it lives the calling thread does not block the signals that end programs. Threads that
+// compute do (worker/torch/torch_engine.cc), and a program that a layer starts would inherit that
+// and could not be ended. The system calls a handler on the main thread first, which has a stack
+// for it.
+class UnblockedSignals {
+ public:
+  UnblockedSignals() {
+    sigset_t ending;
+    sigemptyset(&ending);
+    for (const int signal : kEndingSignals) sigaddset(&ending, signal);
+    pthread_sigmask(SIG_UNBLOCK, &ending, &before_);
+  }
+  ~UnblockedSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  UnblockedSignals(const UnblockedSignals&) = delete;
+  UnblockedSignals& operator=(const UnblockedSignals&) = delete;
+
+ private:
+  sigset_t before_;
+};
 
 // Python's lock, which every call of Python needs. It is released while a layer does not compute,
 // and by NumPy while it does.
@@ -28,6 +51,7 @@ class Lock {
   Lock& operator=(const Lock&) = delete;
 
  private:
+  UnblockedSignals signals_;
   PyGILState_STATE state_;
 };
 

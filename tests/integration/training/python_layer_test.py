@@ -65,6 +65,39 @@ class Counter(caffe.Layer):
         top[0].data[...] = self.blobs[0].data
 """
 
+# A loss that ends the processes that it starts, in setup and in each pass.
+PARENT = """
+
+import multiprocessing
+import signal
+import subprocess
+import time
+
+
+def end_processes():
+    forked = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,))
+    forked.start()
+    other = subprocess.Popen(["sleep", "600"])
+    try:
+        forked.terminate()
+        other.terminate()
+        forked.join(30)
+        assert forked.exitcode == -signal.SIGTERM, f"the fork ended with {forked.exitcode}"
+        assert other.wait(30) == -signal.SIGTERM, f"sleep ended with {other.returncode}"
+    finally:
+        forked.kill()
+        other.kill()
+
+
+class Parent(Euclidean):
+    def setup(self, bottom, top):
+        end_processes()
+
+    def forward(self, bottom, top):
+        end_processes()
+        super().forward(bottom, top)
+"""
+
 PYTHON_LOSS = (
     """type: "Python" loss_weight: 1 python_param { module: "points" layer: "Euclidean" }"""
 )
@@ -180,6 +213,16 @@ class PythonLayerTest(cluster.ClusterTest):
         self.assertIn("Traceback (most recent call last):", log)
         self.assertRegex(log, r'File ".*points.py", line \d+, in forward')
         self.assertIn(said, self.log("worker-0"))
+
+    def test_processes_that_a_layer_starts_are_ended_by_sigterm(self):
+        """By the main thread, which sets up, as by those of two devices, which compute."""
+        self.write_net(batch=4, loss=PYTHON_LOSS.replace("Euclidean", "Parent"))
+        with open(self.path("points.py"), "a", encoding="utf-8") as file:
+            file.write(PARENT)
+        run = self.start_run(
+            self.config(workers=1, devices=2, iterations=2, training="batch_per_worker: 8")
+        )
+        self.assertEqual(run.wait(), cluster.SUCCESS, run.output())
 
     def test_a_module_that_is_not_there_is_said_before_anything_starts(self):
         self.write_net(batch=4)
