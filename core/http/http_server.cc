@@ -18,6 +18,7 @@
 #include <set>
 #include <span>
 #include <string_view>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -134,14 +135,16 @@ class Connection : public httplib::Stream {
 
 // Threads that take connections in order. Whoever adds one waits while too many wait already.
 // `waiting`: how many do.
-class BoundedPool : public httplib::TaskQueue {
+class BoundedPool final : public httplib::TaskQueue {
  public:
   // Nothing, or in later versions of the library whether the task is taken.
   using Taken = decltype(std::declval<httplib::TaskQueue&>().enqueue({}));
 
-  BoundedPool(int threads, std::atomic<size_t>& waiting) : waiting_(waiting) {
+  // Throws std::system_error where the system refuses a thread; then none is left.
+  BoundedPool(int threads, std::atomic<size_t>& waiting) : BoundedPool(waiting) {
     for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Work(); });
   }
+  ~BoundedPool() override { shutdown(); }
   Taken enqueue(std::function<void()> task) override {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return tasks_.size() < kWaitingConnections; });
@@ -157,10 +160,13 @@ class BoundedPool : public httplib::TaskQueue {
     }
     changed_.notify_all();
     for (std::thread& thread : threads_) thread.join();
+    threads_.clear();
   }
 
  private:
+  explicit BoundedPool(std::atomic<size_t>& waiting) : waiting_(waiting) {}
   void Work() {
+    RunInBackground();
     while (true) {
       std::function<void()> task;
       {
@@ -188,9 +194,13 @@ class BoundedPool : public httplib::TaskQueue {
 // closed all at once.
 class DeadlineServer : public httplib::Server {
  public:
-  explicit DeadlineServer(int threads) {
-    new_task_queue = [this, threads] { return new BoundedPool(threads, waiting_); };
+  DeadlineServer() {
+    new_task_queue = [this] { return pool_.release(); };
   }
+
+  // Before it listens: what the system refuses would end the program on the thread that listens.
+  // Throws as BoundedPool does.
+  void StartPool(int threads) { pool_ = std::make_unique<BoundedPool>(threads, waiting_); }
 
   // From now on every connection is closed, the present ones, too.
   void CloseConnections() {
@@ -241,7 +251,8 @@ class DeadlineServer : public httplib::Server {
   std::mutex mutex_;
   bool closing_ = false;
   std::set<int> open_;
-  std::atomic<size_t> waiting_ = 0;  // connections, for a thread
+  std::atomic<size_t> waiting_ = 0;    // connections, for a thread
+  std::unique_ptr<BoundedPool> pool_;  // until it listens; then the library's
 };
 
 Credentials CredentialsOf(const httplib::Request& request) {
@@ -258,7 +269,7 @@ void Say(httplib::Response& response, int status, const std::string& text) {
 
 class HttpServer::Impl {
  public:
-  explicit Impl(const HttpOptions& options) : server_(options.threads) {
+  explicit Impl(const HttpOptions& options) : threads_(options.threads) {
     Configure();
     Bind(options);
     access_.emplace(options.token, port_);
@@ -273,14 +284,15 @@ class HttpServer::Impl {
   }
 
   void Start() {
-    thread_ = std::thread([this] {
-      RunInBackground();
-      if (!server_.listen_after_bind()) {
-        LOG(ERROR) << "nobody is answered at " << url_ << " any more, as the system has refused "
-                   << "to take a connection; it may lack memory or open files (ulimit -n)";
-      }
-      ended_ = true;
-    });
+    try {
+      server_.StartPool(threads_);
+      thread_ = std::thread([this] { Listen(); });
+    } catch (const std::system_error& error) {
+      throw Error(ExitCode::kFailure,
+                  "the monitor can't start its " + std::to_string(threads_) +
+                      " threads and one that listens (" + error.what() +
+                      "); raise the limit (ulimit -u, or pids.max of a control group)");
+    }
   }
 
   void Stop() {
@@ -306,6 +318,15 @@ class HttpServer::Impl {
   using Request = httplib::Request;
   using Response = httplib::Response;
   using Routed = httplib::Server::HandlerResponse;
+
+  void Listen() {
+    RunInBackground();
+    if (!server_.listen_after_bind()) {
+      LOG(ERROR) << "nobody is answered at " << url_ << " any more, as the system has refused "
+                 << "to take a connection; it may lack memory or open files (ulimit -n)";
+    }
+    ended_ = true;
+  }
 
   void Configure() {
     server_.set_payload_max_length(kLongestBody);
@@ -380,6 +401,7 @@ class HttpServer::Impl {
     return text;
   }
 
+  const int threads_;
   std::vector<std::string> paths_;
   std::optional<Access> access_;
   int port_ = 0;

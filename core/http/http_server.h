@@ -42,7 +42,7 @@ class HttpServer {
 
   // Before Start. `handler` may be called by several threads at a time.
   void Get(const std::string& path, Handler handler);
-  // Answers from now on.
+  // Answers from now on. Throws Error where the system lets it start too few threads.
   void Start();
   // Closes all connections; no handler runs any more when it returns. Idempotent.
   void Stop();

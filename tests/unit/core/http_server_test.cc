@@ -5,14 +5,18 @@
 #include <dirent.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <filesystem>
+#include <iostream>
 #include <iterator>
 #include <memory>
 #include <stdexcept>
 #include <thread>
 #include <vector>
 
+#include "core/error.h"
 #include "core/steady_now.h"
 #include "tests/unit/http_client.h"
 
@@ -110,6 +114,26 @@ TEST_F(HttpServerTest, SilentClientsHoldUpNobodyForLong) {
   const Time begin = SteadyNow();
   EXPECT_THAT(Ask("/healthz"), StartsWith("HTTP/1.1 200 "));
   EXPECT_LT(SteadyNow() - begin, 2 * HttpServer::kPatience);  // instead of three times
+}
+
+// That limit is none for root. Whatever else the user runs counts, too.
+TEST(HttpServerDeathTest, SaysThatThereAreTooFewThreadsForIt) {
+  constexpr uid_t kNobody = 65534;
+  const auto start = [] {
+    if (geteuid() == 0 && setuid(kNobody) != 0) _exit(9);
+    const rlimit few = {4, 4};
+    setrlimit(RLIMIT_NPROC, &few);
+    try {
+      HttpServer(OnLoopback()).Start();
+    } catch (const Error& error) {
+      std::cerr << error.what();
+      _exit(static_cast<int>(error.exit_code()));
+    }
+    _exit(0);
+  };
+  EXPECT_EXIT(start(), testing::ExitedWithCode(static_cast<int>(ExitCode::kFailure)),
+              "^the monitor can't start its 16 threads and one that listens .Resource temporarily "
+              "unavailable.; raise the limit .ulimit -u, ");
 }
 
 }  // namespace
