@@ -1,5 +1,8 @@
 #include "core/end_deadline.h"
 
+#include <glog/logging.h>
+
+#include <system_error>
 #include <utility>
 
 #include "core/program.h"
@@ -23,7 +26,14 @@ void EndDeadline::Start(const Error& why) {
   const std::lock_guard lock(mutex_);
   if (why_ || ends_) return;
   why_ = why;
-  thread_ = std::thread([this] { Run(); });
+  try {
+    thread_ = std::thread([this] { Run(); });
+  } catch (const std::system_error& error) {
+    why_.reset();
+    // Whoever calls has the job's end to pass on.
+    LOG(WARNING) << program_ << " can't be ended if it hangs, for there is no thread to do it; "
+                 << "kill it then: " << error.what();
+  }
 }
 
 void EndDeadline::Run() {

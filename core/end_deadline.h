@@ -33,6 +33,7 @@ class EndDeadline {
 
   // From now on the process has `patience`; then it ends as by EndAtOnce (core/program.h), with the
   // code of `why` and a line that says that it has not ended by itself. The first call counts.
+  // Throws nothing: where no thread can be started that is logged, and the next call counts.
   void Start(const Error& why);
 
  private:

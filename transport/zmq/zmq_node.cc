@@ -3,6 +3,7 @@
 #include <glog/logging.h>
 
 #include <bit>
+#include <exception>
 #include <utility>
 
 #include "transport/zmq/zmq_socket.h"
@@ -24,12 +25,24 @@ ZmqNode::ZmqNode(NodeId self, const ZmqOptions& node_options)
 void ZmqNode::Deliver(Envelope envelope) {
   const int lane = envelope.to.lane;
   if (lane == kApplicationLane) {
-    if (observer) observer(envelope);
+    Show(envelope);
     mailbox.Put(std::move(envelope));
     return;
   }
   CHECK(lane >= 0 && lane < static_cast<int>(inboxes.size())) << "no lane " << lane;
   inboxes[lane]->Put(std::move(envelope));
+}
+
+void ZmqNode::Show(const Envelope& envelope) const {
+  if (!observer) return;
+  try {
+    observer(envelope);
+  } catch (const std::exception& error) {
+    // The envelope may tell why the job ends.
+    LOG(WARNING) << "can't act at once on a message (" << KindName(envelope.kind) << " from "
+                 << envelope.from.ToString()
+                 << "), which the program itself gets all the same: " << error.what();
+  }
 }
 
 void ZmqNode::AddRoute(const Outbox::Route& route, int origin) {

@@ -48,10 +48,13 @@ class ZmqNode {
   std::vector<std::unique_ptr<ZmqInbox>> inboxes;  // by lane
   std::vector<std::unique_ptr<EventRing>> events;  // likewise
   EventRing activities;                            // of the program
-  // Sees what is about to be the application's; set before any lane runs. May be empty.
+  // Sees what is about to be the application's; set before any lane runs. May be empty. What it
+  // throws is logged.
   std::function<void(const Envelope&)> observer;
 
  private:
+  void Show(const Envelope& envelope) const;  // to the observer
+
   mutable std::mutex mutex_;
   std::map<Address, std::string> endpoints_;
   std::atomic<uint64_t> identity_;  // a NodeId: as such it would need a lock with some compilers

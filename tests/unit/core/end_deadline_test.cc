@@ -1,6 +1,7 @@
 #include "core/end_deadline.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <string>
@@ -62,6 +63,26 @@ TEST(EndDeadlineDeathTest, NobodyIsEndedWhoWasNotTold) {
         _exit(7);
       },
       testing::ExitedWithCode(7), "^$");
+}
+
+// That limit is none for root.
+TEST(EndDeadlineDeathTest, WithoutAThreadItThrowsNothingAndTheNextCallCounts) {
+  constexpr uid_t kNobody = 65534;
+  const auto hang = [] {
+    if (geteuid() == 0 && setuid(kNobody) != 0) _exit(9);
+    rlimit usual{};
+    getrlimit(RLIMIT_NPROC, &usual);
+    const rlimit none = {0, usual.rlim_max};
+    EndDeadline deadline("test", kSoon);
+    setrlimit(RLIMIT_NPROC, &none);
+    deadline.Start(Error(ExitCode::kPeerLost, "lost worker 1"));
+    setrlimit(RLIMIT_NPROC, &usual);
+    deadline.Start(Error(ExitCode::kPeerLost, "lost worker 2"));
+    pause();
+  };
+  EXPECT_EXIT(hang(), testing::ExitedWithCode(kPeerLostCode),
+              "test can't be ended if it hangs, .*: Resource temporarily unavailable(.|\n)*"
+              "test: lost worker 2; ");
 }
 
 }  // namespace

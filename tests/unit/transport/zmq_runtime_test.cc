@@ -373,6 +373,20 @@ TEST(ZmqRuntime, ReportsAnActorThatThrows) {
   EXPECT_FALSE(nodes[0]->mailbox().Take(Duration(0)));
 }
 
+// As where it can't start a thread.
+TEST(ZmqRuntime, WhatAnObserverThrowsKeepsNothingFromTheApplication) {
+  auto nodes = MakeNodes(1, Lanes(1));
+  nodes[0]->Observe([](const Envelope&) { throw std::runtime_error("no thread"); });
+  nodes[0]->Attach(kFirstDataLane,
+                   OnMessage([](const Envelope&, Outbox&) { throw PeerLost("server 1 is gone"); }));
+  nodes[0]->Start();
+  nodes[0]->Post(Gradient(Here(kFirstDataLane), {}));
+  const auto failed = nodes[0]->mailbox().Take(kPatience);
+  ASSERT_TRUE(failed);
+  EXPECT_EQ(failed->kind, MessageKind::kFailed);
+  EXPECT_THAT(failed->body.ToString(), HasSubstr("server 1 is gone"));
+}
+
 TEST(ZmqRuntime, RefusesToSendWhatNoPeerWouldTake) {
   ZmqOptions options = Lanes(1);
   options.max_frame_bytes = 1024;
