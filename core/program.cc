@@ -119,8 +119,8 @@ ExitCode RunBody(const std::string& name, const std::function<ExitCode()>& body)
   } catch (const std::system_error& error) {
     std::cerr << name << ": " << Printable(error.what());
     if (error.code() == std::errc::resource_unavailable_try_again) {
-      std::cerr << ": this user has as many threads as the system allows; raise the limit "
-                   "(ulimit -u)";
+      std::cerr << ": this user, or its control group, has as many threads as the system allows; "
+                   "raise the limit (ulimit -u, or pids.max)";
     }
     std::cerr << std::endl;
     return ExitCode::kFailure;

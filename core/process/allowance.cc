@@ -61,6 +61,14 @@ int64_t MemoryOf(const fs::path& group) {
   return std::max<int64_t>(0, *limit - std::max<int64_t>(0, *used - IdleFiles(group)));
 }
 
+// Both versions have the same names.
+int64_t FreeThreadsOf(const fs::path& group) {
+  const auto limit = NumberIn(group / "pids.max");
+  const auto running = NumberIn(group / "pids.current");
+  if (!limit || !running) return GroupAllowance().threads;
+  return std::max<int64_t>(0, *limit - *running);
+}
+
 // Those that the system pins the thread to, of all there are.
 int PinnedCores() {
   cpu_set_t cores;
@@ -94,6 +102,7 @@ GroupAllowance ReadGroupAllowance(const std::string& root) {
       for (fs::path below = fs::path(path).relative_path();; below = below.parent_path()) {
         least.cores = std::min(least.cores, CoresOf(mount / below));
         least.memory = std::min(least.memory, MemoryOf(mount / below));
+        least.threads = std::min(least.threads, FreeThreadsOf(mount / below));
         if (below.empty()) break;
       }
     }

@@ -45,6 +45,21 @@ std::string TooSmall(const std::string& what, const std::string& limit, const st
          ": raise it, as by `ulimit " + flag + " " + needed + "`";
 }
 
+// How many of `wanted` threads can be started, all at a time.
+uint64_t TryThreads(uint64_t wanted) {
+  std::promise<void> release;
+  const std::shared_future<void> released = release.get_future().share();
+  std::vector<std::thread> threads;
+  try {
+    while (threads.size() < wanted) threads.emplace_back([released] { released.wait(); });
+  } catch (const std::system_error&) {
+    // So many it is.
+  }
+  release.set_value();
+  for (std::thread& thread : threads) thread.join();
+  return threads.size();
+}
+
 }  // namespace
 
 ResourceLimits ReadResourceLimits() {
@@ -77,24 +92,25 @@ std::optional<std::string> FindShortage(const ResourceLimits& limits, const Reso
   return std::nullopt;
 }
 
-std::optional<std::string> FindThreadShortage(int needed, const std::string& who) {
+std::optional<std::string> FindThreadShortage(int needed, const std::string& who,
+                                              const GroupAllowance& group) {
   const std::optional<uint64_t> limit = LimitOf(RLIMIT_NPROC);
-  const auto count = static_cast<size_t>(needed);
-  if (!limit || *limit >= std::max<uint64_t>(kManyThreads, 2 * count)) return std::nullopt;
-  std::promise<void> release;
-  const std::shared_future<void> released = release.get_future().share();
-  std::optional<std::string> shortage;
-  std::vector<std::thread> threads;
-  try {
-    while (threads.size() < count) threads.emplace_back([released] { released.wait(); });
-  } catch (const std::system_error&) {
-    shortage = "this user may start no more than " + std::to_string(threads.size()) +
-               " threads besides those that run, and " + who + " needs " + std::to_string(needed) +
-               ": the limit is " + std::to_string(*limit) + " (ulimit -u); raise it";
+  const auto count = static_cast<uint64_t>(needed);
+  const uint64_t many = std::max(kManyThreads, 2 * count);
+  const auto left_in_group = static_cast<uint64_t>(group.threads);
+  if ((!limit || *limit >= many) && left_in_group >= many) return std::nullopt;
+  const uint64_t startable = TryThreads(count);
+  if (startable == count) return std::nullopt;
+  const std::string besides = " may start no more than " + std::to_string(startable) +
+                              " threads besides those that run, and " + who + " needs " +
+                              std::to_string(needed) + ": ";
+  if (limit && left_in_group >= count) {
+    return "this user" + besides + "the limit is " + std::to_string(*limit) +
+           " (ulimit -u); raise it";
   }
-  release.set_value();
-  for (std::thread& thread : threads) thread.join();
-  return shortage;
+  return "this container or service" + besides +
+         "its control group has a limit (pids.max); raise it, as by docker run --pids-limit or "
+         "systemd's TasksMax";
 }
 
 std::optional<std::string> ClaimOpenFiles(uint64_t needed, const std::string& need) {

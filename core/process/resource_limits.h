@@ -6,6 +6,8 @@
 #include <optional>
 #include <string>
 
+#include "core/process/allowance.h"
+
 namespace poseidon {
 
 // The soft limits; none: without limit.
@@ -32,10 +34,12 @@ std::optional<std::string> FindShortage(const ResourceLimits& limits, const Reso
 // and BLAS's.
 constexpr int kThreadsOfProgram = 16;
 
-// The same of threads, which are counted for all processes of a user (ulimit -u): tries to start
-// `needed` of them where the limit is low. `who` needs them, for the sentence.
+// The same of threads, which are counted for all processes of a user (ulimit -u) and of a control
+// group (pids.max): tries to start `needed` of them where either leaves few. `who` needs them, for
+// the sentence.
 std::optional<std::string> FindThreadShortage(int needed = kThreadsOfProgram,
-                                              const std::string& who = "this program");
+                                              const std::string& who = "this program",
+                                              const GroupAllowance& group = ReadGroupAllowance());
 
 // Lets this process open `needed` files at a time: where its soft limit is lower it is raised, as
 // far as the hard one allows. If that is not enough, a sentence that says so; `need` is its middle:

@@ -73,6 +73,22 @@ TEST_F(AllowanceTest, AContainersGroupIsWhereItSeesTheRoot) {
   EXPECT_EQ(Read().cores, 0.5);
 }
 
+TEST_F(AllowanceTest, ThreadsMayBeStartedUpToTheLimitOfAGroup) {
+  EXPECT_EQ(Read().threads, kNoLimit);
+  Write("proc/self/cgroup", "8:pids:/docker/4711\n0::/pods/job\n");
+  Write("sys/fs/cgroup/pods/job/pids.max", "max\n");
+  Write("sys/fs/cgroup/pods/job/pids.current", "7\n");
+  EXPECT_EQ(Read().threads, kNoLimit);
+  Write("sys/fs/cgroup/pods/pids.max", "100\n");
+  Write("sys/fs/cgroup/pods/pids.current", "30\n");
+  EXPECT_EQ(Read().threads, 100 - 30);
+  Write("sys/fs/cgroup/pids/pids.max", "50\n");
+  Write("sys/fs/cgroup/pids/pids.current", "8\n");
+  EXPECT_EQ(Read().threads, 50 - 8);
+  Write("sys/fs/cgroup/pids/pids.current", "51\n");
+  EXPECT_EQ(Read().threads, 0);
+}
+
 TEST(UsableCores, AreThoseThatTheThreadIsPinnedTo) {
   EXPECT_GE(UsableCores(), 1);
   int cores = 0;

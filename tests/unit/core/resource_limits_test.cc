@@ -45,6 +45,36 @@ TEST(ResourceLimits, ThisProcessHasEnough) {
   EXPECT_EQ(FindThreadShortage(), std::nullopt);
 }
 
+// Of 16 threads where the user may have few, and its groups let it start as many as `group` says.
+// That limit is none for root. Whatever else the user runs counts, too.
+void TrialWithFewThreads(const GroupAllowance& group) {
+  constexpr uid_t kNobody = 65534;
+  if (geteuid() == 0 && setuid(kNobody) != 0) _exit(9);
+  const rlimit few = {4, 4};
+  setrlimit(RLIMIT_NPROC, &few);
+  std::cerr << FindThreadShortage(16, "a test", group).value_or("enough") << std::endl;
+  _exit(0);
+}
+
+TEST(ResourceLimits, TheLimitOfThreadsThatIsTooLowIsNamed) {
+  const testing::ExitedWithCode well(0);
+  EXPECT_EXIT(TrialWithFewThreads({}), well,
+              "^this user may start no more than [0-3] threads besides those that run, and a test "
+              "needs 16: the limit is 4 .ulimit -u.; raise it\n$");
+  GroupAllowance group;
+  group.threads = 3;
+  EXPECT_EXIT(TrialWithFewThreads(group), well,
+              "^this container or service may start no more than [0-3] threads besides those that "
+              "run, and a test needs 16: its control group has a limit .pids.max.; raise it, as by "
+              "docker run --pids-limit or systemd's TasksMax\n$");
+}
+
+TEST(ResourceLimits, WhereAGroupLeavesFewThreadsTheyAreTried) {
+  GroupAllowance group;
+  group.threads = 3;  // others may have ended meanwhile
+  EXPECT_EQ(FindThreadShortage(16, "a test", group), std::nullopt);
+}
+
 // In a process of its own, for a hard limit that was lowered stays so.
 void ClaimOfFewFiles(uint64_t needed) {
   rlimit few = {.rlim_cur = 100, .rlim_max = 4096};
