@@ -244,7 +244,7 @@ def distribute(
     _check_start(model, optimizer)
     if update != "server":
         _refuse_recovery("with update='worker'", "use update='server'")
-        check_max_norms(model, size())
+    check_max_norms(model, size())
     refuse_local_steps(_process.session)
     check_compilation(model, overlap)
     layers = layers_of(model)
@@ -302,7 +302,7 @@ def DiLoCo(  # pylint: disable=invalid-name
     (not given: 0.5 with an overlap, as in the paper, else 0).
 
     `step_deadline_seconds`: an exchange is waited for as many times as long as there are steps between two of them
-    (60). `batch_size` is that of a step. `options` are distribute's `policy` (not given: ALL_RING, or ALL_PS for a codec
+    (60). `batch_size` is that of a step, and rates are of whole rounds. `options` are distribute's `policy` (not given: ALL_RING, or ALL_PS for a codec
     that needs servers), `codec`, `servers`, `bandwidth`, `lanes`, `bucket_bytes` (of one fragment only), `deterministic`
     and `deadline_seconds`. What was learned since the last exchange when the training ends is exchanged by shutdown().
 

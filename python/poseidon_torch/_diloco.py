@@ -25,7 +25,13 @@ OuterState = Dict[str, Dict[str, torch.Tensor]]
 
 
 def check_outer_state(state: OuterState, model: torch.nn.Module) -> None:
-    """Raises ConfigError if it is of another model."""
+    """Raises ConfigError if it is of another model, or something else."""
+    for name, values in state.items():
+        tensors = values.values() if isinstance(values, dict) and "value" in values else [None]
+        if not all(torch.is_tensor(one) and one.shape == values["value"].shape for one in tensors):
+            raise ConfigError(
+                f"outer_state[{name!r}] is no outer value with its momentum; give what psd.outer_state() has returned"
+            )
     of_state = {name: values["value"].shape for name, values in state.items()}
     of_model = {name: one.shape for name, one in model.named_parameters() if one.requires_grad}
     for name in {**of_model, **of_state}:
@@ -40,7 +46,7 @@ def values_of_outer(state: OuterState) -> Iterator[Tuple[str, torch.Tensor]]:
     """With names."""
     for name, values in state.items():
         for key, value in values.items():
-            yield f"outer_state of {name}: {key}", value
+            yield f"outer_state[{name!r}][{key!r}]", value
 
 
 def _shape(shape: Optional[torch.Size]) -> str:

@@ -167,6 +167,8 @@ class Exchange:
         """The others hear why."""
         self._remove_hooks()
         self._shared.give_up(reason, self._forget_copies)
+        if self._copies is not None:
+            give_back_pinned()
 
     def _forget_copies(self) -> None:
         if self._copies is not None:

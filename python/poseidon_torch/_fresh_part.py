@@ -44,7 +44,8 @@ def _make_part(store: dist.Store, ranks: int, seconds: float) -> dist.Store:
         if time.monotonic() > end:
             raise DeadlineExceeded(
                 f"of {ranks} ranks these have not come after {seconds:g} s: {', '.join(map(str, missing))}; look why "
-                "they have not started"
+                "they have not started",
+                exit_code=4,
             )
         time.sleep(_POLL_SECONDS)
 

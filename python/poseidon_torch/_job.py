@@ -20,6 +20,7 @@ import torch.distributed as dist
 from . import _library
 from ._errors import ConfigError, PoseidonError, error_of
 from ._fresh_part import fresh_part
+from ._program_end import exit_code_of
 
 # Below Linux's range for outgoing connections (32768 up), so that none takes the port meanwhile.
 _PORTS = range(20000, 32000)
@@ -302,9 +303,11 @@ class Job:
         try:
             yield
         except Exception as error:
-            raise PoseidonError(
+            kind = type(error) if isinstance(error, PoseidonError) else PoseidonError
+            raise kind(
                 f"rank {self.place.rank} of {self.place.workers} got no word of the others through torchrun's store at "
-                f"{self.place.master}: {error}"
+                f"{self.place.master}: {error}",
+                exit_code_of(error),
             ) from error
 
     def _start_daemons(self, text: str, options: JobOptions) -> None:

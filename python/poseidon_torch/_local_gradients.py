@@ -29,8 +29,9 @@ class LocalGradients:
             for parameter in group["params"]:
                 if id(parameter) in self._parameters and parameter.grad is not None:
                     raise ConfigError(
-                        "step() after passes that were all in no_sync(): their gradients are this worker's own, so the "
-                        "others would not learn from them; let the last pass before step() be outside of no_sync()"
+                        "step() after a pass in no_sync() that none outside has followed: its gradients are this worker's "
+                        "own, so the others would not learn from them; let the last pass before step() be outside of "
+                        "no_sync()"
                     )
 
     def before_step(self, optimizer: torch.optim.Optimizer, arguments: tuple, named: dict) -> None:

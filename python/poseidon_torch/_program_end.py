@@ -34,6 +34,7 @@ class EndNotes:
 
     def __init__(self):
         self.failure: Optional[str] = None
+        self._exit_code = 0  # of the last exit that was noted
         self._hook, self._exit = sys.excepthook, sys.exit
         sys.excepthook, sys.exit = self._on_exception, self._on_exit
 
@@ -52,10 +53,12 @@ class EndNotes:
             raise
 
     def _note_exit(self, error: SystemExit) -> None:
-        failed = failure_of(error) is not None
+        cause, code = failure_of(error.__context__), exit_code_of(error)
         # torch.multiprocessing's processes exit twice: where they handle the exception, and then with that code.
-        if not (failed and self.failure is not None and failure_of(error.__context__) is None):
+        is_second = code != 0 and code == self._exit_code and cause is None
+        if not is_second:
             self.failure = failure_of(error)
+        self._exit_code = code
 
 
 class LateExit:

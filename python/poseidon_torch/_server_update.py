@@ -191,9 +191,8 @@ class ServerUpdate:
             slot.parameter._version != self._versions[id(slot.parameter)] for slot in layer.slots
         ):
             raise ConfigError(
-                f"a parameter of layer {layer.name!r} was written to after distribute, in place or as Embedding's "
-                "max_norm does; with update='server' the servers have the values and would bring theirs back; write "
-                "before distribute, or use update='worker'"
+                f"a parameter of layer {layer.name!r} was written to after distribute, in place; with update='server' the "
+                "servers have the values and would bring theirs back; write before distribute, or use update='worker'"
             )
 
     def _settings(self) -> List[dict]:

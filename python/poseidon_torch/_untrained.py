@@ -72,8 +72,7 @@ class Untrained:
         if different:
             raise ConfigError(
                 f"the optimizer is not as on rank 0: {_listed(different)}; it is not exchanged, so the ranks' parameters "
-                "would part from the first step on; set its numbers, and load a checkpoint of it, on all ranks before "
-                "distribute"
+                "would part from the first step on; set its numbers, and load or give a checkpoint of it, on all ranks"
             )
         different = _different(self._buffers, buffers)
         if different:

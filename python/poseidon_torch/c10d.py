@@ -106,8 +106,8 @@ class _CallThread:
         atexit.register(self._leave)
 
     def is_idle(self) -> bool:
-        """Whether all calls have been carried out, and the callbacks of their futures."""
-        return self._under_way == 0
+        """Whether all calls have been carried out, and the callbacks of their futures, and more may come."""
+        return self._under_way == 0 and not self._ended
 
     def submit(self, call: Callable, *arguments) -> concurrent.futures.Future:
         """Returns at once, with what `call` will have returned or raised: PoseidonError after the end."""

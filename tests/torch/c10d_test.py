@@ -89,6 +89,9 @@ class C10d(unittest.TestCase):
         # A deadline, as it would wait for ever else.
         with self.assertRaisesRegex(PoseidonError, "before destroy_process_group"):
             group.allreduce([tensor]).wait(datetime.timedelta(seconds=20))
+        # As dist.all_reduce calls it where nobody asks for async_op.
+        with self.assertRaisesRegex(PoseidonError, "before destroy_process_group"):
+            group.allreduce([tensor], mock.Mock(asyncOp=False, reduceOp=dist.ReduceOp.SUM)).wait()
 
     def test_a_name_that_means_loopback_on_its_own_machine(self):
         """As that of node0 does in node0's /etc/hosts, by Debian's installer."""

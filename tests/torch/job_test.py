@@ -46,8 +46,11 @@ class Job(OneProcess):
             self.assertEqual([part.add("ranks", 1) for part in parts], [1, 2, 3])
 
     def test_who_has_not_come_to_the_store_is_named(self):
-        with self.assertRaisesRegex(psd.DeadlineExceeded, "of 3 ranks .* after 0.01 s: 1, 2;"):
+        with self.assertRaisesRegex(
+            psd.DeadlineExceeded, "of 3 ranks .* after 0.01 s: 1, 2;"
+        ) as seen:
             fresh_part(dist.HashStore(), 0, 3, 0.01)
+        self.assertEqual(seen.exception.exit_code, 4)
 
     def test_a_process_group_that_does_not_call_the_dead_ranks(self):
         store = dist.HashStore()
@@ -119,6 +122,8 @@ class Job(OneProcess):
         model = torch.nn.Sequential(*parts)
         with mock.patch.object(psd, "size", lambda: 2):
             self.expect_refusal("1 is an EmbeddingBag with max_norm", model, sgd(model))
+            options = {"update": "server"}
+            self.expect_refusal("1 is an EmbeddingBag with max_norm", model, sgd(model), **options)
         psd.distribute(model, sgd(model))  # alone, nobody has other rows
 
     def test_a_step_of_passes_that_nobody_has_heard_of(self):
@@ -129,7 +134,7 @@ class Job(OneProcess):
             for _ in range(2):
                 with psd.no_sync():
                     model(torch.ones(2, 4)).sum().backward()
-                with self.assertRaisesRegex(psd.ConfigError, "that were all in no_sync"):
+                with self.assertRaisesRegex(psd.ConfigError, "after a pass in no_sync"):
                     optimizer.step()
                 optimizer.zero_grad()
                 optimizer.step()  # of nothing
@@ -164,6 +169,10 @@ class Job(OneProcess):
             psd.ConfigError, r"1.weight has shape \(4, 4\) there, and \(5,"
         ):
             psd.DiLoCo(other, sgd(other), outer_state=state)
+        with self.assertRaisesRegex(
+            psd.ConfigError, r"outer_state\['0.weight'\] is no outer value"
+        ):
+            psd.DiLoCo(other, sgd(other), outer_state=other.state_dict())
         psd.distribute(other, sgd(other))
         with self.assertRaisesRegex(psd.ConfigError, "outer_state is of DiLoCo"):
             psd.outer_state()
@@ -178,8 +187,9 @@ class Job(OneProcess):
                     sys.exit(1)
             for code, noted in (
                 (1, "ValueError: record 4711 is broken"),
-                (0, None),
+                (2, "SystemExit: 2"),
                 (5, "SystemExit: 5"),
+                (0, None),
             ):
                 with self.assertRaises(SystemExit):
                     sys.exit(code)

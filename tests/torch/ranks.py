@@ -104,6 +104,8 @@ class Ranks:
         for rank in range(ranks):
             environment = environment_of(rank, ranks, port, max(1, len(machines)), master)
             environment["TORCHELASTIC_USE_AGENT_STORE"] = str(agent_port is not None)
+            # As with an agent that does not count: versions of PyTorch that ask for it keep attempts apart by it.
+            environment["TORCHELASTIC_RESTART_COUNT"] = "0"
             for name in unset:
                 del environment[name]
             log = self.out / f"rank-{rank}.log"
