@@ -34,6 +34,14 @@ constexpr const char* kEvents = ".events.json";  // EventFileName's ending
 constexpr const char* kTrace = ".trace.json";
 constexpr const char* kRestart = ".restart-";  // in the log's name of who takes a place
 
+// By which a user chooses OpenBLAS's threads.
+constexpr const char* kBlasVariables[] = {"OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS",
+                                          "OMP_NUM_THREADS"};
+
+std::string BlasAssignment(int threads) {
+  return "OPENBLAS_NUM_THREADS=" + std::to_string(threads);
+}
+
 // How a node's process is told its number, and that of the dead one whose place it takes: a daemon
 // by flags, a program of the user's by variables of its environment.
 std::vector<std::string> IdentityOf(bool is_daemon, uint64_t incarnation, uint64_t replaces) {
@@ -107,11 +115,19 @@ void ResolveFiles(JobConfig& config) {
 }
 
 std::optional<std::string> BlasThreads(int threads) {
-  for (const char* name : {"OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS"}) {
+  for (const char* name : kBlasVariables) {
     if (std::getenv(name) != nullptr) return std::nullopt;
   }
-  if (threads == 0) return std::nullopt;
-  return "OPENBLAS_NUM_THREADS=" + std::to_string(threads);
+  return BlasAssignment(threads);
+}
+
+std::vector<std::string> HostProgramStart(const std::string& library, int threads) {
+  std::string chosen;
+  for (const char* name : kBlasVariables) chosen += std::string("${") + name + "+chosen}";
+  const std::string script = "[ \"" + chosen + "\" ] || export " + BlasAssignment(threads) +
+                             "; export LD_PRELOAD=\"${LD_PRELOAD:+$LD_PRELOAD:}\"" +
+                             ShellQuoted(library) + "; exec \"$@\"";
+  return {"/bin/sh", "-c", script, "sh"};
 }
 
 std::string PreloadedLibraryThere(const RemoteShell& shell) {
@@ -197,26 +213,26 @@ JobCluster::Node JobCluster::ProgramNode(int rank) const {
   node.name = "worker-" + std::to_string(rank);
   node.is_daemon = false;
   if (Recovers()) node.incarnation = DrawRandom();
-  node.command = {"/usr/bin/env"};
-  std::string library = SupportFile(kPreloadedLibrary);
+  node.command = {"/usr/bin/env", "POSEIDON_RANK=" + std::to_string(rank)};
+  const int threads = options_.config.job.training().threads();
   if (options_.hosts) {
     node.host = options_.hosts->ranks.workers.at(static_cast<size_t>(rank));
     if (node.host->address != node.host->name) {
       node.command.push_back("POSEIDON_HOST=" + node.host->address);
     }
-    library = PreloadedLibraryThere(options_.hosts->shell);
+    const std::vector<std::string> start =
+        HostProgramStart(PreloadedLibraryThere(options_.hosts->shell), threads);
+    node.command.insert(node.command.end(), start.begin(), start.end());
   } else {
+    std::string library = SupportFile(kPreloadedLibrary);
     // What the user preloads comes first, as a sanitizer's runtime has to.
     const char* const preloaded = std::getenv("LD_PRELOAD");
     if (preloaded != nullptr) library = std::string(preloaded) + ":" + library;
     node.command.push_back("POSEIDON_JOB=" +
                            std::filesystem::absolute(options_.out + "/job.prototxt").string());
+    node.command.push_back("LD_PRELOAD=" + library);
+    if (const auto variable = BlasThreads(threads)) node.command.push_back(*variable);
   }
-  node.command.push_back("LD_PRELOAD=" + library);
-  if (const auto variable = BlasThreads(options_.config.job.training().threads())) {
-    node.command.push_back(*variable);
-  }
-  node.command.push_back("POSEIDON_RANK=" + std::to_string(rank));
   node.command.insert(node.command.end(), options_.program.begin(), options_.program.end());
   return node;
 }

@@ -40,11 +40,16 @@ struct JobClusterOptions {
   std::string out;        // directory for job.prototxt, summary.json, logs/ and traces
 };
 
-// What the environment of a user's program is to say of the threads by which OpenBLAS multiplies,
-// the program's factors in libposeidon included; by itself it takes all cores for each program.
-// Nothing where the environment here says it already, in any of OpenBLAS's ways, or where a job
-// does not: `threads` is its training.threads, 0 where not known.
+// What the environment of a user's program on this machine is to say of the threads by which
+// OpenBLAS multiplies, the program's factors in libposeidon included; by itself it takes all cores
+// for each program. `threads` is the job's training.threads. Nothing where the environment says it
+// already, in any of OpenBLAS's ways.
 std::optional<std::string> BlasThreads(int threads);
+
+// The first words of the command of a user's program on a host, which give it the same threads and
+// the library of kPreloadedLibrary, at `library` there: that host's environment is the one that may
+// have chosen threads already, and whose LD_PRELOAD is loaded before the library.
+std::vector<std::string> HostProgramStart(const std::string& library, int threads);
 
 // Where the library of kPreloadedLibrary is on hosts: from their programs' directory as from this
 // machine's.

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <cstdlib>
+#include <string>
 
 namespace poseidon {
 namespace {
@@ -24,17 +26,38 @@ TEST_F(BlasThreadsTest, AreThoseOfTheJobsArithmetic) {
   EXPECT_EQ(BlasThreads(16), "OPENBLAS_NUM_THREADS=16");
 }
 
-// As on hosts, of which only a worker of our own knows the cores.
-TEST_F(BlasThreadsTest, AreTheProgramsAffairWhereTheJobDoesNotSay) {
-  EXPECT_EQ(BlasThreads(0), std::nullopt);
-}
-
 TEST_F(BlasThreadsTest, AreTheUsersWhoHasSaidSo) {
   for (const char* name : kNames) {
     setenv(name, "8", 1);
     EXPECT_EQ(BlasThreads(1), std::nullopt) << name;
     unsetenv(name);
   }
+}
+
+// What a program on a host finds, whose environment says `environment`, words for `env`.
+std::string FoundOnHost(const std::string& environment) {
+  std::string command = "env -i " + environment;
+  for (const std::string& word : HostProgramStart("libm.so.6", 3)) {
+    command += " " + ShellQuoted(word);
+  }
+  command += " /bin/sh -c 'echo $OPENBLAS_NUM_THREADS,$OMP_NUM_THREADS,$LD_PRELOAD,$1' sh 'a \"b'";
+  FILE* const output = popen(command.c_str(), "r");
+  char line[256] = "";
+  EXPECT_NE(fgets(line, sizeof(line), output), nullptr) << command;
+  EXPECT_EQ(pclose(output), 0) << command;
+  return line;
+}
+
+TEST_F(BlasThreadsTest, OnAHostAreThoseOfItsOwnEnvironment) {
+  setenv("OMP_NUM_THREADS", "8", 1);  // of this machine, which is none of the host's
+  EXPECT_EQ(FoundOnHost(""), "3,,libm.so.6,a \"b\n");
+  EXPECT_EQ(FoundOnHost("OMP_NUM_THREADS=5"), ",5,libm.so.6,a \"b\n");
+  EXPECT_EQ(FoundOnHost("GOTO_NUM_THREADS=5"), ",,libm.so.6,a \"b\n");
+  EXPECT_EQ(FoundOnHost("OPENBLAS_NUM_THREADS=5"), "5,,libm.so.6,a \"b\n");
+}
+
+TEST(HostProgramStart, LoadsTheLibraryBehindThoseOfTheHostsEnvironment) {
+  EXPECT_EQ(FoundOnHost("LD_PRELOAD=libdl.so.2"), "3,,libdl.so.2:libm.so.6,a \"b\n");
 }
 
 }  // namespace
