@@ -13,6 +13,7 @@
 #include "caffe_adapter/patch/test_log.h"
 #include "client/worker_session.h"
 #include "core/error.h"
+#include "core/own_process.h"
 #include "device/cuda/cuda_device.h"
 #include "device/cuda/factor_update.h"
 
@@ -128,6 +129,8 @@ class CaffePatch::Impl {
     ::caffe::Caffe::set_solver_rank(session_.rank());
   }
 
+  bool IsOurs() const { return process_.IsThis(); }
+
   WorkerSession& session() { return session_; }
 
   void Attach(::caffe::Solver<float>& solver) {
@@ -141,6 +144,7 @@ class CaffePatch::Impl {
 
   void Solve(const char* resume_file) {
     CHECK(solver_ != nullptr);
+    CheckProcess();  // Caffe's own Solve may write a snapshot without an iteration
     if (resume_file != nullptr) solver_->Restore(resume_file);
     // Caffe's own Solve would test and write a snapshot.
     if (!started_ && solver_->iter() >= solver_->param().max_iter()) return Finish();
@@ -200,8 +204,20 @@ class CaffePatch::Impl {
     Guarded([this] { distributed_->OnGradientsReady([this] { return adapter_->Loss(); }); });
   }
 
+  // Of a fork's mistake the session hears nothing: its threads are not there, and the training goes
+  // on in the process that it belongs to.
+  void CheckProcess() const {
+    try {
+      process_.Check("this solver's part in the job");
+    } catch (const Error& error) {
+      if (options_.on_error) options_.on_error(error);
+      throw;
+    }
+  }
+
   // Errors leave Caffe's code as exceptions only where the program can take them.
   void Guarded(const Action& action) {
+    CheckProcess();
     try {
       action();
     } catch (const Error& error) {
@@ -214,6 +230,7 @@ class CaffePatch::Impl {
     }
   }
 
+  const OwnProcess process_;
   CaffePatchOptions options_;
   CaffesDevice device_;
   WorkerSession session_;
@@ -232,7 +249,10 @@ class CaffePatch::Impl {
 CaffePatch::CaffePatch(CaffePatchOptions options)
     : impl_(std::make_unique<Impl>(std::move(options))) {}
 
-CaffePatch::~CaffePatch() = default;
+// In a forked child the threads behind it are not there, so nothing is destroyed.
+CaffePatch::~CaffePatch() {
+  if (!impl_->IsOurs()) static_cast<void>(impl_.release());
+}
 
 int CaffePatch::rank() const { return impl_->session().rank(); }
 

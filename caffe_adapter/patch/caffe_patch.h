@@ -14,7 +14,8 @@
 // writes snapshots, as in a Caffe with several GPUs.
 //
 // Thread safety: the thread that makes and runs the solver. Errors of core/error.h leave the
-// solver's Step, unless options.on_error takes them.
+// solver's Step, unless options.on_error takes them. A child that the program forks can't train
+// with the solver: that is such an error there, and its copy of the patch ends nothing of the job.
 #pragma once
 
 #include <functional>
