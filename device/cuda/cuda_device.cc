@@ -57,8 +57,8 @@ void CheckKernels(const cudaDeviceProp& device, const std::string& name) {
   const std::optional<std::string> why = cuda::WhyNoKernelRuns();
   if (!why) return;
   const std::string capability = std::to_string(device.major) + "." + std::to_string(device.minor);
-  throw ConfigError("training.device is cuda, but this build's kernels can't run on " + name +
-                    ", of compute capability " + capability + ": " + *why +
+  throw ConfigError("this build's kernels can't run on " + name + ", of compute capability " +
+                    capability + ": " + *why +
                     "; build with -DPOSEIDON_CUDA_ARCHITECTURES=" + std::to_string(device.major) +
                     std::to_string(device.minor) + ", or train on the CPU");
 }

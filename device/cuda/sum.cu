@@ -17,9 +17,10 @@ void Scale(std::span<float> floats, float factor, CudaStream stream) {
 std::optional<std::string> WhyNoKernelRuns() {
   cudaFuncAttributes attributes;
   const cudaError_t error = cudaFuncGetAttributes(&attributes, EachKernel<ScaleEach>);
-  // The latter two are of a driver that can't make machine code of the PTX.
-  if (error == cudaErrorNoKernelImageForDevice || error == cudaErrorUnsupportedPtxVersion ||
-      error == cudaErrorJitCompilerNotFound) {
+  // The first two are of code for other architectures only, the latter two of a driver that can't
+  // make machine code of the PTX.
+  if (error == cudaErrorNoKernelImageForDevice || error == cudaErrorInvalidDeviceFunction ||
+      error == cudaErrorUnsupportedPtxVersion || error == cudaErrorJitCompilerNotFound) {
     cudaGetLastError();  // or this thread's next launch would be blamed
     return cudaGetErrorString(error);
   }

@@ -33,7 +33,7 @@ void Await(Device& device, DeviceStream stream) {
   device.Check();
 }
 
-TEST(CudaDevice, IsRefusedOnlyIfNoKernelRunsOnIt) {
+TEST(CudaDevice, RunsThisBuildsKernels) {
   const CurrentCudaDevice current(0);
   EXPECT_EQ(cuda::WhyNoKernelRuns(), std::nullopt);
 }
