@@ -3,6 +3,7 @@
 #include <glog/logging.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <mutex>
 
 namespace poseidon {
@@ -21,9 +22,11 @@ constexpr int kFirstLogLevel = google::GLOG_WARNING;
 void SetUpLog() {
   static std::once_flag once;
   std::call_once(once, [] {
-    const bool is_set_up =
-        google::IsGoogleLoggingInitialized() || FLAGS_minloglevel != google::GLOG_INFO;
-    if (!is_set_up) FLAGS_minloglevel = kFirstLogLevel;
+    // A flag of 0 may be a choice, too: the environment's.
+    const bool is_chosen = google::IsGoogleLoggingInitialized() ||
+                           FLAGS_minloglevel != google::GLOG_INFO ||
+                           std::getenv("GLOG_minloglevel") != nullptr;
+    if (!is_chosen) FLAGS_minloglevel = kFirstLogLevel;
   });
 }
 

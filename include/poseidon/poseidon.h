@@ -65,7 +65,11 @@ const char* poseidon_last_error(void);
 
 // What the library says by itself goes to stderr: 0 information, 1 warnings (at first), 2 errors.
 // It says it by glog: of a program that uses glog, too, and may set it up before or after, this is
-// the FLAGS_minloglevel, which is left as it is where the program has chosen one.
+// the FLAGS_minloglevel. That is left as it is where glog has been set up before the first handle
+// is made, or where it, or GLOG_minloglevel in the environment, has been chosen. A program that
+// sets glog up later, and wants its own information to be seen, calls poseidon_set_log_level(0).
+// Where nobody sets glog up, a line of its own goes before the first message: "WARNING: Logging
+// before InitGoogleLogging() is written to STDERR".
 void poseidon_set_log_level(int least_severity);
 
 // Asked a few times a second while a call waits, in the thread that called; not 0: the call ends

@@ -168,6 +168,19 @@ TEST(CInterface, AProgramMaySetGlogUpAfterItsFirstHandle) {
   EXPECT_EXIT(_exit(set_up_and_add()), testing::ExitedWithCode(0), "");
 }
 
+// Who says 0 there asks for information, though that is what the flag is anyway.
+TEST(CInterface, TheEnvironmentMayChooseTheLogLevel) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // each in a process that has not looked yet
+  const auto level = [] {
+    SetUpLog();
+    return FLAGS_minloglevel;
+  };
+  setenv("GLOG_minloglevel", "0", 1);
+  EXPECT_EXIT(_exit(level()), testing::ExitedWithCode(google::GLOG_INFO), "");
+  unsetenv("GLOG_minloglevel");
+  EXPECT_EXIT(_exit(level()), testing::ExitedWithCode(google::GLOG_WARNING), "");
+}
+
 struct Number {
   explicit Number(int first) : value(first) {}
   int value;
