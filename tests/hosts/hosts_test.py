@@ -245,14 +245,17 @@ class RunOnHostsTest(TrainingTest):
         script = self.write(
             "program",
             "#!/bin/sh\n"
-            "echo rank $POSEIDON_RANK at $POSEIDON_HOST of $POSEIDON_JOB >&2; exit 6\n",
+            "echo rank $POSEIDON_RANK at $POSEIDON_HOST of $POSEIDON_JOB, $OPENBLAS_NUM_THREADS "
+            "threads, behind $LD_PRELOAD >&2; exit 6\n",
         )
         os.chmod(script, 0o755)
-        config = "cluster { workers: 2 servers: 1 }"
+        config = "cluster { workers: 2 servers: 1 } training { threads: 3 }"
         run = self.start_on_hosts(config, "--", script)
         self.assertEqual(run.wait(), cluster.DATA_ERROR, run.output())
         self.assertRegex(
-            self.log("worker-1"), "rank 1 at 127.0.0.1 of /tmp/poseidon-.*/job.prototxt"
+            self.log("worker-1"),
+            "rank 1 at 127.0.0.1 of /tmp/poseidon-.*/job.prototxt, 3 threads, "
+            "behind .*libposeidon_caffe_preload.so",
         )
         self.assert_nothing_there()
 
