@@ -155,6 +155,9 @@ class Job(OneProcess):
             return state
 
         whole = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
+        with torch.no_grad():
+            for one in whole.parameters():
+                one.mul_(0.1)  # large ones may run away, and numbers that are none are not equal
         parts, loaded = copy.deepcopy(whole), copy.deepcopy(whole)
         rounds(whole, 4)
         checkpoint = io.BytesIO()
@@ -162,7 +165,7 @@ class Job(OneProcess):
         state = torch.load(io.BytesIO(checkpoint.getvalue()), weights_only=True)
         rounds(loaded, 2, outer_state=state)
         for one, other in zip(whole.parameters(), loaded.parameters()):
-            self.assertTrue(one.equal(other))
+            self.assertTrue(one.isfinite().all() and one.equal(other))
         self.init()
         other = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 5))
         with self.assertRaisesRegex(
