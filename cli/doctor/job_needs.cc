@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "caffe_adapter/files/found_snapshot.h"
 #include "caffe_adapter/net/solver.h"
 #include "cli/input/model_source.h"
 #include "core/text/split.h"
@@ -50,13 +51,14 @@ std::string PathThere(const JobConfig& config, const std::string& path) {
   }
 }
 
-// A training that goes on from a snapshot needs no weights. Where it finds the latest is for it to
-// see.
+// A training that goes on from a snapshot needs no weights, and those that it began with may be
+// gone. Where it finds the latest one is for it to see.
 std::vector<std::string> StartFiles(const JobConfig& config, const caffe::SolverParameter& solver) {
   const Training& training = config.job.training();
   if (training.has_snapshot() && training.snapshot() != "latest") {
     return {PathThere(config, training.snapshot())};
   }
+  if (training.has_snapshot() && FindLatestSnapshot(solver.snapshot_prefix())) return {};
   std::vector<std::string> files;
   for (const std::string& entry :
        training.weights_size() > 0 ? training.weights() : solver.weights()) {
@@ -102,6 +104,7 @@ JobRequirements RequirementsOf(const JobConfig& config) {
     source.solver = SolverPath(config);
     if (job.training().has_batch_per_worker()) source.batch = job.training().batch_per_worker();
     const Solver solver = LoadSolver(source.solver);
+    CheckLatestSnapshot(job.training(), solver);
     requirements.files = FilesOf(source.solver, solver.parameter);
     AddSources(solver.train, requirements.data);
     if (solver.parameter.test_interval() > 0) {

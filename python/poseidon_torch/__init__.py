@@ -123,7 +123,7 @@ def init(
     if (job is not None or "POSEIDON_JOB" in os.environ) and (key_file or allow):
         raise ConfigError("key_file, allow: the job config says so itself (docs/security.md)")
     if job is None and "POSEIDON_JOB" in os.environ:
-        if out is not None:
+        if out:
             raise ConfigError("out: `poseidon run` has said where (--out); leave it out here")
         job = os.environ["POSEIDON_JOB"]
         traces = str(pathlib.Path(job).parent)
@@ -136,7 +136,7 @@ def init(
             replaces=int(os.environ.get("POSEIDON_REPLACES", 0)),
         )
     elif job is not None:
-        if out is not None:
+        if out:
             out = os.path.abspath(out)
             os.makedirs(out, exist_ok=True)
         _process.session = Session(job=job, trace_directory=out or "")

@@ -6,6 +6,8 @@
 #include <random>
 #include <set>
 
+#include "caffe_adapter/files/caffemodel.h"
+#include "caffe_adapter/files/solver_state.h"
 #include "cli/doctor/doctor_output.h"
 #include "cli/doctor/job_needs.h"
 #include "cli/doctor/network_checks.h"
@@ -234,16 +236,33 @@ TEST(JobNeeds, AreWindowsAndWhatWorkerZeroStartsFrom) {
       directory.Write("solver.prototxt", "net: '" + net +
                                              "' base_lr: 0.1 lr_policy: 'fixed' max_iter: 1 "
                                              "weights: 'a.caffemodel, b.caffemodel'");
+  const auto prefixed =
+      directory.Write("prefixed.prototxt", "net: '" + net +
+                                               "' base_lr: 0.1 lr_policy: 'fixed' max_iter: 1 "
+                                               "weights: 'a.caffemodel, b.caffemodel' "
+                                               "snapshot_prefix: '" +
+                                               directory.Path("x") + "'");
+  const auto of_latest = [&](const std::string& path) {
+    return RequirementsOf(
+               ParseJobConfig("training { solver: '" + path + "' snapshot: 'latest' }", "job"))
+        .start;
+  };
   const auto needs = [&](const std::string& start) {
     return RequirementsOf(
         ParseJobConfig("training { solver: '" + solver + "' " + start + " }", "job"));
   };
   EXPECT_THAT(needs("").data, ::testing::ElementsAre("windows"));
-  for (const std::string start : {"", "snapshot: 'latest'"}) {
-    EXPECT_THAT(needs(start).start, ::testing::ElementsAre("a.caffemodel", "b.caffemodel"));
-  }
+  EXPECT_THAT(needs("").start, ::testing::ElementsAre("a.caffemodel", "b.caffemodel"));
+  EXPECT_THROW(of_latest(solver), ConfigError) << "there is no prefix";
+  EXPECT_THAT(of_latest(prefixed), ::testing::ElementsAre("a.caffemodel", "b.caffemodel"));
   EXPECT_THAT(needs("weights: 'c'").start, ::testing::ElementsAre("c"));
   EXPECT_THAT(needs("snapshot: 'd'").start, ::testing::ElementsAre("d"));
+  // What the training began with may be gone by now.
+  const std::string written = directory.Path("x_iter_7");
+  WriteCaffemodel(written + ".caffemodel", {}, {});
+  WriteSolverState(written + ".solverstate",
+                   {.iteration = 7, .learned_net = written + ".caffemodel", .history = {}});
+  EXPECT_THAT(of_latest(prefixed), ::testing::IsEmpty());
 }
 
 TEST(JobNeeds, SnapshotsGoWhereTheSolverSays) {
