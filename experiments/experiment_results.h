@@ -1,8 +1,7 @@
 // The results of an experiment, in a directory that grows with each point:
 //
-//   points/KEY.json   a point's results and how they came to be, whole or not at all; what a
-//   resumed
-//                     experiment finds
+//   points/KEY.json   a point's results and how they came to be, whole or not at all; what an
+//                     experiment finds that goes on
 //   results.csv       a row a point that is there, in the experiment's order
 //   experiment.json   the experiment's file as JSON, for the report
 //
