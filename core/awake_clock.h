@@ -3,14 +3,14 @@
 // waited in between, and no deadline has passed.
 //
 //   AwakeClock clock;
-//   const Time since = clock.At(now);
-//   clock.Took(now - last_look, interval);   // what had to end after `interval` at the latest
-//   if (clock.At(now) - since > deadline) ...
+//   const Time since = clock.Look(now, interval);
+//   if (clock.Look(now, interval) - since > deadline) ...   // after many other looks
 //
 // A value; not thread-safe.
 #pragma once
 
 #include <algorithm>
+#include <optional>
 
 #include "core/time.h"
 
@@ -24,9 +24,17 @@ class AwakeClock {
     asleep_ += std::max(Duration::zero(), duration - most);
   }
   Time At(Time now) const { return now - asleep_; }
+  // The time, for who looks at least once in an `interval` where the process runs, and at whatever
+  // comes in between: what is handled first after a stop waits since then, not since before it.
+  Time Look(Time now, Duration interval) {
+    if (looked_) Took(now - *looked_, interval);
+    looked_ = now;
+    return At(now);
+  }
 
  private:
   Duration asleep_{};
+  std::optional<Time> looked_;
 };
 
 }  // namespace poseidon

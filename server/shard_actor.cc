@@ -65,7 +65,12 @@ int64_t ShardActor::floats() const { return state_->owned_floats(); }
 
 Duration ShardActor::ScanInterval() const { return options_.stall_deadline / kScansPerDeadline; }
 
-void ShardActor::OnStart(Outbox& outbox) { outbox.SetTimer(kStallScan, ScanInterval()); }
+Time ShardActor::AwakeNow(const Outbox& outbox) { return clock_.Look(outbox.now, ScanInterval()); }
+
+void ShardActor::OnStart(Outbox& outbox) {
+  AwakeNow(outbox);
+  outbox.SetTimer(kStallScan, ScanInterval());
+}
 
 void ShardActor::OnMessage(const Envelope& envelope, Outbox& outbox) {
   if (envelope.kind == MessageKind::kTraining) {
@@ -294,8 +299,6 @@ int ShardActor::Priority(uint32_t bucket, int64_t exchange) const {
 
 void ShardActor::OnTimer(TimerId timer, Outbox& outbox) {
   (void)timer;  // there is only one
-  if (last_scan_) clock_.Took(outbox.now - *last_scan_, ScanInterval());
-  last_scan_ = outbox.now;
   // The oldest stall: a worker that hangs soon leaves other pairs waiting, too.
   Time oldest = AwakeNow(outbox) - options_.stall_deadline;
   std::optional<wire::Stalled> stalled;

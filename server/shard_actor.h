@@ -141,7 +141,7 @@ class ShardActor : public Actor {
   int Priority(uint32_t bucket, int64_t exchange) const;
 
   // For all that waits.
-  Time AwakeNow(const Outbox& outbox) const { return clock_.At(outbox.now); }
+  Time AwakeNow(const Outbox& outbox);
   Duration ScanInterval() const;
   // Since when a pair or layer waits for workers, if it does.
   template <typename Owner>
@@ -165,7 +165,6 @@ class ShardActor : public Actor {
   std::unique_ptr<AccumulatorPool> pool_;
   std::unique_ptr<CopyPool> copies_;
   AwakeClock clock_;
-  std::optional<Time> last_scan_;
   std::optional<Time> started_;  // when the training started
   std::atomic<int64_t> dropped_frames_{0};
   DroppedFrames dropped_{dropped_frames_};

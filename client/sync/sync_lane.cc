@@ -66,7 +66,12 @@ SyncLane::SyncLane(std::shared_ptr<SyncContext> context, int lane, Trace* trace)
 
 Duration SyncLane::ScanInterval() const { return context_->stall_deadline / kScansPerDeadline; }
 
-void SyncLane::OnStart(Outbox& outbox) { outbox.SetTimer(kStallScan, ScanInterval()); }
+Time SyncLane::AwakeNow(const Outbox& outbox) { return clock_.Look(outbox.now, ScanInterval()); }
+
+void SyncLane::OnStart(Outbox& outbox) {
+  AwakeNow(outbox);
+  outbox.SetTimer(kStallScan, ScanInterval());
+}
 
 void SyncLane::OnMessage(const Envelope& envelope, Outbox& outbox) {
   if (envelope.kind == MessageKind::kTraining) return AwaitInitialValues(outbox);
@@ -94,7 +99,8 @@ void SyncLane::OnMessage(const Envelope& envelope, Outbox& outbox) {
   if (envelope.kind == MessageKind::kPublishInitial) {
     status = entry.syncer->PublishInitial(envelope.body, outbox);
   } else if (envelope.kind == MessageKind::kGradientReady) {
-    entry.waiting_since = clock_.At(outbox.now);
+    entry.waiting_since = AwakeNow(outbox);
+    entry.began = outbox.now;
     entry.bytes = 0;
     status = entry.syncer->Send(envelope.iteration, outbox);
     if (envelope.settings.size() > 0) AddSettings(envelope.settings, outbox);
@@ -126,13 +132,13 @@ void SyncLane::FollowWork(int bucket, Outbox& outbox) {
 void SyncLane::AwaitInitialValues(const Outbox& outbox) {
   for (Entry& entry : buckets_) {
     if (entry.syncer && entry.syncer->fresh_iteration() < context_->start())
-      entry.waiting_since = clock_.At(outbox.now);
+      entry.waiting_since = AwakeNow(outbox);
   }
 }
 
 void SyncLane::FetchOptimizerState(const Envelope& envelope, Entry& entry, Outbox& outbox) {
   const int bucket = static_cast<int>(envelope.bucket);
-  entry.waiting_since = clock_.At(outbox.now);
+  entry.waiting_since = AwakeNow(outbox);
   for (const int chunk : ChunksOnLane(context_->bucket(bucket), lane_)) {
     fetching_[bucket].insert(chunk);
     outbox.Send(
@@ -228,12 +234,11 @@ void SyncLane::TraceMoment(const char* name, const Envelope& envelope, int64_t b
 }
 
 void SyncLane::TraceExchange(const Envelope& fresh, const Entry& entry) {
-  if (trace_ == nullptr || !entry.waiting_since) return;
+  if (trace_ == nullptr || !entry.began) return;
   // Exchanges of several buckets overlap, so that each bucket has a row.
   const std::string& name = context_->bucket(static_cast<int>(fresh.bucket)).name();
-  const Duration waited = clock_.At(fresh.happened) - *entry.waiting_since;
   trace_->Add({"exchange", name, "lane " + std::to_string(lane_) + ", " + name, fresh.iteration,
-               fresh.happened - waited, fresh.happened, entry.bytes});
+               *entry.began, fresh.happened, entry.bytes});
 }
 
 std::set<int> SyncLane::Fetching(int bucket) const {
@@ -279,9 +284,7 @@ bool SyncLane::AwaitsTheSlowest(const Syncer& syncer) const {
 
 void SyncLane::OnTimer(TimerId timer, Outbox& outbox) {
   (void)timer;  // there is only one
-  if (last_scan_) clock_.Took(outbox.now - *last_scan_, ScanInterval());
-  last_scan_ = outbox.now;
-  const Time now = clock_.At(outbox.now);
+  const Time now = AwakeNow(outbox);
   const Entry* oldest = nullptr;
   int oldest_bucket = 0;
   for (int bucket = 0; bucket < static_cast<int>(buckets_.size()); ++bucket) {

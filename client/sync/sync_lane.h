@@ -34,6 +34,7 @@ class SyncLane : public Actor {
   struct Entry {
     std::unique_ptr<Syncer> syncer;
     std::optional<Time> waiting_since;  // by clock_
+    std::optional<Time> began;          // the newest exchange of gradients, for a trace
     int64_t bytes = 0;                  // with a trace: sent and received since then
   };
 
@@ -42,6 +43,8 @@ class SyncLane : public Actor {
   bool AwaitsTheSlowest(const Syncer& syncer) const;
   void AwaitInitialValues(const Outbox& outbox);
   Duration ScanInterval() const;
+  // For all that waits.
+  Time AwakeNow(const Outbox& outbox);
   void FetchOptimizerState(const Envelope& envelope, Entry& entry, Outbox& outbox);
   void OnOptimizerState(const Envelope& envelope, Entry& entry, Outbox& outbox);
   // Of the worker that is to send its own; for the program.
@@ -72,7 +75,6 @@ class SyncLane : public Actor {
   // By bucket: chunks whose kOptimizerState is awaited, if any.
   std::map<int, std::set<int>> fetching_;
   AwakeClock clock_;
-  std::optional<Time> last_scan_;
   DroppedFrames dropped_;
 };
 

@@ -429,7 +429,7 @@ TEST(SyncLaneTest, IgnoresWhatTheProgramPostedUnderThePlanBefore) {
 TEST(SyncLaneTest, WaitsLongerForServersThanServersForWorkers) {
   const auto context = MakeContext();
   context->stall_deadline = Seconds(10);
-  const auto scan = [&](SyncLane& lane, double seconds) {
+  const auto late_scan = [&](SyncLane& lane, double seconds) {
     Outbox outbox;
     outbox.now = Seconds(seconds);
     lane.OnTimer(1, outbox);
@@ -439,27 +439,47 @@ TEST(SyncLaneTest, WaitsLongerForServersThanServersForWorkers) {
     EXPECT_TRUE(stalled.ParseFromString(outbox.messages[0].body.ToString()));
     return stalled.waiting_for();
   };
+  double last = 0;  // scan, each of which has come in time
+  const auto scan = [&](SyncLane& lane, double seconds) {
+    for (last += 1; last < seconds; last += 1) late_scan(lane, last);
+    last = seconds;
+    return late_scan(lane, seconds);
+  };
   Envelope training;
   training.kind = MessageKind::kTraining;
   Outbox outbox;
-  outbox.now = Seconds(100);
+  const auto begin = [&](SyncLane& lane) {
+    outbox.now = Seconds(last = 100);
+    lane.OnStart(outbox);
+    lane.OnMessage(training, outbox);
+  };
   SyncLane servers_only(context, 0, nullptr);
   EXPECT_EQ(scan(servers_only, 1000), "");  // training has not begun
-  servers_only.OnMessage(training, outbox);
+  begin(servers_only);
   EXPECT_EQ(scan(servers_only, 114), "");
   EXPECT_EQ(scan(servers_only, 115), "the initial values of layer conv");
   EXPECT_EQ(scan(servers_only, 116), "the initial values of layer conv");  // to a later scheduler
   SyncLane both(context, 1, nullptr);
-  both.OnMessage(training, outbox);
+  begin(both);
   EXPECT_EQ(scan(both, 109), "");
   EXPECT_EQ(scan(both, 110), "the initial values of layer fc");
   // What the process stood still does not count.
   SyncLane stopped(context, 1, nullptr);
-  stopped.OnMessage(training, outbox);
-  EXPECT_EQ(scan(stopped, 101), "");
-  EXPECT_EQ(scan(stopped, 1102), "") << "after a stop of 1000 s";
-  for (int second = 1103; second < 1110; ++second) EXPECT_EQ(scan(stopped, second), "") << second;
+  begin(stopped);
+  EXPECT_EQ(late_scan(stopped, 101), "");
+  EXPECT_EQ(late_scan(stopped, 1102), "") << "after a stop of 1000 s";
+  last = 1102;
+  EXPECT_EQ(scan(stopped, 1109), "");
   EXPECT_EQ(scan(stopped, 1110), "the initial values of layer fc");
+  // Before its first scan, and a message comes before the late one: who is waited for since then is
+  // named in time.
+  SyncLane woken(context, 1, nullptr);
+  outbox.now = Seconds(100);
+  woken.OnStart(outbox);
+  outbox.now = Seconds(last = 1100);
+  woken.OnMessage(training, outbox);
+  EXPECT_EQ(scan(woken, 1109), "");
+  EXPECT_EQ(scan(woken, 1110), "the initial values of layer fc");
 }
 
 }  // namespace

@@ -112,6 +112,8 @@ class ShardUnderTest {
     }
     return LateScan(seconds);
   }
+  // Nothing is handled in between, as where the process stands still.
+  void Sleep(double seconds) { outbox_.now += Seconds(seconds); }
   // Likewise, where the process stood still before it.
   std::string LateScan(double seconds) {
     outbox_.Clear();

@@ -46,6 +46,7 @@ class Shard {
     if (before != nullptr) state_->TakeOver(*before->state_, plan.plan());
     ShardOptions options{.server = self.rank, .epoch = kShardEpoch, .stall_deadline = Seconds(10)};
     actor_ = std::make_unique<ShardActor>(plan, options, state_);
+    actor_->OnStart(outbox_);
   }
 
   std::vector<Envelope>& Receive(const Envelope& envelope) {
@@ -67,10 +68,13 @@ class Shard {
     training.kind = MessageKind::kTraining;
     return Receive(training);
   }
+  // What the scan at `seconds` reports, to which all others have come in time; "" if nothing.
   std::string Scan(double seconds) {
-    outbox_.Clear();
-    outbox_.now = Seconds(seconds);
-    actor_->OnTimer(1, outbox_);
+    while (outbox_.now < Seconds(seconds)) {
+      outbox_.Clear();
+      outbox_.now = std::min(outbox_.now + Seconds(1), Seconds(seconds));
+      actor_->OnTimer(1, outbox_);
+    }
     if (outbox_.messages.empty()) return "";
     wire::Stalled stalled;
     EXPECT_TRUE(stalled.ParseFromString(outbox_.messages[0].body.ToString()));

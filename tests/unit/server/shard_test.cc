@@ -119,6 +119,18 @@ TEST_F(ShardTest, WhileTheProcessStandsStillNobodyIsWaitedFor) {
   EXPECT_EQ(shard_.LateScan(1109 + 500 * 10), "the gradient of layer a, iteration 1, 1");
 }
 
+// Also before the first scan. And what is received before the late one waits since then.
+TEST_F(ShardTest, WhoeverHangsAfterAStopIsNamedInTime) {
+  shard_.Receive(Frame(MessageKind::kInitialValues, 0, 0, {10, 20}));
+  shard_.Receive(Frame(MessageKind::kGradient, 0, 0, {1, 2}));
+  EXPECT_EQ(shard_.LateScan(1000), "");
+  shard_.Receive(Frame(MessageKind::kGradient, 1, 0, {1, 2}));
+  shard_.Sleep(1000);
+  shard_.Receive(Frame(MessageKind::kGradient, 0, 1, {1, 2}));
+  EXPECT_EQ(shard_.Scan(2009.5), "");
+  EXPECT_EQ(shard_.Scan(2010), "the gradient of layer a, iteration 1, 1");
+}
+
 TEST(ShardBucketsTest, BucketsOfSeveralLayersHaveNamePriorityAndEachBlobItsMultipliers) {
   for (const bool fifo : {false, true}) {
     wire::PlanAndModel plan = EmptyPlan(1);
