@@ -30,16 +30,17 @@ std::optional<int64_t> IterationOf(std::string name, const std::string& prefix) 
   return iteration;
 }
 
-// Solverstates with the prefix, by iteration, the newest first.
-std::map<int64_t, fs::path, std::greater<>> NewestFirst(const std::string& prefix) {
+// Solverstates with the prefix, by iteration, the newest first: up to two of an iteration, as jobs
+// may have written into both formats.
+std::multimap<int64_t, fs::path, std::greater<>> NewestFirst(const std::string& prefix) {
   const fs::path directory =
       fs::path(prefix).has_parent_path() ? fs::path(prefix).parent_path() : fs::path(".");
-  std::map<int64_t, fs::path, std::greater<>> newest_first;
+  std::multimap<int64_t, fs::path, std::greater<>> newest_first;
   std::error_code ignored;  // no directory, no snapshot
   for (const fs::directory_entry& entry : fs::directory_iterator(directory, ignored)) {
     const std::string name = entry.path().filename().string();
     const auto iteration = IterationOf(name, fs::path(prefix).filename().string());
-    if (iteration) newest_first[*iteration] = entry.path();
+    if (iteration) newest_first.emplace(*iteration, entry.path());
   }
   return newest_first;
 }

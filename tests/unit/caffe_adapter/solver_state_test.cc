@@ -182,6 +182,20 @@ TEST(SnapshotTest, WhatWasThereBeforeAJobIsPassedOver) {
   EXPECT_EQ(FindLatestSnapshot(prefix, earlier), old);
 }
 
+// Of the two formats, in whatever order the directory has them.
+TEST(SnapshotTest, AnEarlierOneOfAnIterationDoesNotHideTheJobsOwn) {
+  if (!HasHdf5()) GTEST_SKIP() << "this build has no HDF5";
+  for (const bool hdf5 : {false, true}) {
+    const TemporaryDirectory directory;
+    const std::string prefix = directory.Path("x");
+    WriteWhole(prefix, 20, hdf5 ? "" : ".h5");
+    const SnapshotFiles earlier(prefix);
+    WriteWhole(prefix, 20, hdf5 ? ".h5" : "");
+    EXPECT_EQ(FindLatestSnapshot(prefix, earlier),
+              prefix + "_iter_20.solverstate" + (hdf5 ? ".h5" : ""));
+  }
+}
+
 class SolverStateFormatTest : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
