@@ -270,15 +270,14 @@ class Execution {
     // A training may take days; one that hangs is ended by the deadlines of its own job.
     options.deadline = Duration::max();
     std::optional<RemoteOptions> remote;
-    if (mode_ == ExperimentMode::kRun) {
-      remote = RemoteFromFlags();
-      remote->cores = CoresForTraining(*remote, todo);
-    }
+    if (mode_ == ExperimentMode::kRun) remote = RemoteFromFlags();
     for (const size_t i : todo) {
       const ExperimentPoint& point = results_.points()[i];
       options.directory = results_.directory() + "/processes/" + KeyOf(point, mode_);
       Keep(ExecutePoint(i, point, [&](const ExperimentPoint& here) {
-        return remote ? RunPoint(here, options, *remote) : EmulatePoint(here, options);
+        if (!remote) return EmulatePoint(here, options);
+        AskForCoresOf(here, *remote);
+        return RunPoint(here, options, *remote);
       }));
     }
   }
@@ -300,19 +299,15 @@ class Execution {
     return remote;
   }
 
-  // Of the hosts on which nets are really trained. What only sleeps needs none.
-  std::map<std::string, int> CoresForTraining(const RemoteOptions& remote,
-                                              const std::vector<size_t>& todo) {
-    int hosts = 0;
-    for (const size_t i : todo) {
-      const Job& job = results_.points()[i].job;
-      if (job.training().engine() == Training::REPLAY) continue;
-      hosts = std::max(hosts, job.cluster().workers());
-    }
-    if (hosts == 0) return {};
-    return AskForCores(MakeRemoteShell(remote.shell, remote.programs),
-                       {remote.hosts.begin(), remote.hosts.begin() + hosts}, kCoresDeadline,
-                       &interruption_);
+  // Where a net is really trained; what only sleeps needs none. Each host is asked once, and one
+  // that does not answer fails the points that need it.
+  void AskForCoresOf(const ExperimentPoint& point, RemoteOptions& remote) {
+    if (point.job.training().engine() == Training::REPLAY) return;
+    std::vector<Host> unknown(remote.hosts.begin(),
+                              remote.hosts.begin() + point.job.cluster().workers());
+    std::erase_if(unknown, [&](const Host& host) { return remote.cores.contains(host.name); });
+    remote.cores.merge(AskForCores(MakeRemoteShell(remote.shell, remote.programs), unknown,
+                                   kCoresDeadline, &interruption_));
   }
 
   std::vector<const ExperimentPoint*> PointsAt(const std::vector<size_t>& todo) const {

@@ -101,13 +101,15 @@ TEST_F(ExperimentVerbTest, WorkersThatTrainShareTheCoresOfTheirHosts) {
   directory_.Write("net.prototxt", kNet);
   directory_.Write("solver.prototxt",
                    "net: \"net.prototxt\" base_lr: 0.01 lr_policy: \"fixed\" max_iter: 3");
-  const std::string experiment =
-      directory_.Write("e.prototxt",
-                       "name: \"t\" net { name: \"net\" solver: \"solver.prototxt\" train: true"
-                       " input: \"3x8x8\" } sweep { system: \"wfbp\" workers: 2 }");
-  const std::string shell = directory_.Write("shell", "#!/bin/sh\nshift\nexec sh -c \"$*\"\n");
+  const std::string shell = directory_.Write(
+      "shell", "#!/bin/sh\n[ \"$1\" = dead ] && exit 255\nshift\nexec sh -c \"$*\"\n");
   std::filesystem::permissions(shell, std::filesystem::perms::owner_all);
-  const auto threads = [&](const std::string& hosts) {
+  const auto threads = [&](const std::string& hosts, const std::string& workers = "2") {
+    const std::string experiment =
+        directory_.Write("e.prototxt",
+                         "name: \"t\" net { name: \"net\" solver: \"solver.prototxt\" train: true"
+                         " input: \"3x8x8\" } sweep { system: \"wfbp\" workers: " +
+                             workers + " }");
     std::ostringstream out;
     ::testing::internal::CaptureStdout();
     RunCommand({"experiment", experiment, "--mode=run", "--out=" + directory_.Path("out"),
@@ -124,6 +126,9 @@ TEST_F(ExperimentVerbTest, WorkersThatTrainShareTheCoresOfTheirHosts) {
   };
   EXPECT_EQ(threads("a 127.0.0.1\nb 127.0.0.1\n"), UsableCores());
   EXPECT_EQ(threads("a 127.0.0.1 slots=2\n"), std::max(1, UsableCores() / 2));
+  // A host that does not answer fails the points that need it, and no other.
+  std::filesystem::remove_all(directory_.Path("out"));
+  EXPECT_EQ(threads("a 127.0.0.1\ndead 127.0.0.1\n", "[2, 1]"), UsableCores());
 }
 
 // That limit is none for root. Whatever else the user runs counts, too.
