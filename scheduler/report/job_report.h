@@ -98,10 +98,18 @@ class JobReport {
   std::string ProgressLine(const wire::Progress& progress, double loss) const;
   // The mean; 0 if nobody has finished.
   double IterationMilliseconds() const;
+  struct WorkerTime {
+    double whole;  // seconds; without the test phases and snapshots that it has made itself
+    double busy;   // of it, without waiting for exchanges and for others; 0 for worker 0
+  };
+  // Of one of `iterations` parts of a worker's training.
+  static WorkerTime TimeOf(const wire::WorkerReport& report, double iterations = 1);
   // What the training took of which each worker's time is in `times`, which is not empty. Workers
   // that are in step have done the same in it, and all but worker 0 have waited for its test phases
-  // and snapshots: the least is without these. Others are waited for until the last has finished.
-  double TimeOfAll(const std::vector<double>& times) const;
+  // and snapshots: the least is without these, but no less than the slowest worker was busy. Others
+  // are waited for until the last has finished.
+  double TimeOfAll(const std::vector<WorkerTime>& times) const;
+  bool IsInStep() const;
   // The median of the iterations since the present plan, without its first; nothing where there
   // are none.
   std::optional<double> MedianMilliseconds() const;

@@ -160,36 +160,6 @@ TEST(JobReportTest, AfterASwitchTheNewPlansIterationsAreCompared) {
   EXPECT_EQ(summary["tenures"].dump(), R"([{"iteration":40,"workers":1}])");
 }
 
-// Worker 0 tests in iteration 10, and worker 1 waits for it.
-TEST(JobReportTest, ThePaceIsWithoutTestPhases) {
-  JobReport report(2);
-  wire::PlanAndModel plan = TwoBuckets(true);
-  report.OnPlan(plan);
-  for (const int rank : {0, 1}) {
-    for (int64_t iteration = 0; iteration < 20; ++iteration) {
-      wire::Progress progress;
-      progress.set_rank(rank);
-      progress.set_iteration(iteration);
-      progress.set_iteration_seconds(iteration == 10 ? 1.1 : 0.1);
-      report.OnProgress(progress, Time());
-    }
-    wire::WorkerReport finished = Report(rank, 0.1);
-    finished.set_images(160);
-    finished.set_training_seconds(rank == 0 ? 2 : 3);
-    report.OnFinished(finished);
-  }
-  const auto number = [&](const char* key) {
-    return nlohmann::json::parse(report.Json("job", {}))[key].get<double>();
-  };
-  EXPECT_DOUBLE_EQ(number("iteration_ms"), 100);
-  EXPECT_DOUBLE_EQ(number("images_per_second"), 160);
-  EXPECT_THAT(report.Closing(), HasSubstr("predicted 100.00 ms, measured 100.00 ms"));
-  // Who runs apart from worker 0 does not wait for it.
-  plan.mutable_plan()->set_staleness(1);
-  report.OnPlan(plan);
-  EXPECT_DOUBLE_EQ(number("iteration_ms"), 150);
-}
-
 // The same buckets, as after the loss of a worker.
 wire::PlanAndModel TakenUpAgain(int number, int64_t start) {
   wire::PlanAndModel plan = TwoBuckets(false);
