@@ -19,6 +19,7 @@
 #include <optional>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "caffe_adapter/net/solver.h"
@@ -299,15 +300,21 @@ class Execution {
     return remote;
   }
 
-  // Where a net is really trained; what only sleeps needs none. Each host is asked once, and one
-  // that does not answer fails the points that need it.
+  // Where a net is really trained; what only sleeps needs none. A host that does not answer fails
+  // the points that need it, and is not waited for by each.
   void AskForCoresOf(const ExperimentPoint& point, RemoteOptions& remote) {
     if (point.job.training().engine() == Training::REPLAY) return;
-    std::vector<Host> unknown(remote.hosts.begin(),
-                              remote.hosts.begin() + point.job.cluster().workers());
+    const int workers = point.job.cluster().workers();
+    if (silent_ && workers >= silent_->first) throw silent_->second;
+    std::vector<Host> unknown(remote.hosts.begin(), remote.hosts.begin() + workers);
     std::erase_if(unknown, [&](const Host& host) { return remote.cores.contains(host.name); });
-    remote.cores.merge(AskForCores(MakeRemoteShell(remote.shell, remote.programs), unknown,
-                                   kCoresDeadline, &interruption_));
+    try {
+      remote.cores.merge(AskForCores(MakeRemoteShell(remote.shell, remote.programs), unknown,
+                                     kCoresDeadline, &interruption_));
+    } catch (const Error& error) {
+      silent_.emplace(workers, error);
+      throw;
+    }
   }
 
   std::vector<const ExperimentPoint*> PointsAt(const std::vector<size_t>& todo) const {
@@ -331,6 +338,7 @@ class Execution {
   const Circumstances circumstances_;
   Interruption& interruption_;
   ExperimentProgress progress_;
+  std::optional<std::pair<int, Error>> silent_;  // why so many of the first hosts can't be asked
 };
 
 // Why the mode can't execute the point; nothing if it can. `hosts`: to run on.

@@ -102,7 +102,8 @@ TEST_F(ExperimentVerbTest, WorkersThatTrainShareTheCoresOfTheirHosts) {
   directory_.Write("solver.prototxt",
                    "net: \"net.prototxt\" base_lr: 0.01 lr_policy: \"fixed\" max_iter: 3");
   const std::string shell = directory_.Write(
-      "shell", "#!/bin/sh\n[ \"$1\" = dead ] && exit 255\nshift\nexec sh -c \"$*\"\n");
+      "shell", "#!/bin/sh\n[ \"$1\" = dead ] && echo >> '" + directory_.Path("asked") +
+                   "' && exit 255\nshift\nexec sh -c \"$*\"\n");
   std::filesystem::permissions(shell, std::filesystem::perms::owner_all);
   const auto threads = [&](const std::string& hosts, const std::string& workers = "2") {
     const std::string experiment =
@@ -126,9 +127,10 @@ TEST_F(ExperimentVerbTest, WorkersThatTrainShareTheCoresOfTheirHosts) {
   };
   EXPECT_EQ(threads("a 127.0.0.1\nb 127.0.0.1\n"), UsableCores());
   EXPECT_EQ(threads("a 127.0.0.1 slots=2\n"), std::max(1, UsableCores() / 2));
-  // A host that does not answer fails the points that need it, and no other.
+  // A host that does not answer is asked once, and fails the points that need it and no other.
   std::filesystem::remove_all(directory_.Path("out"));
-  EXPECT_EQ(threads("a 127.0.0.1\ndead 127.0.0.1\n", "[2, 1]"), UsableCores());
+  EXPECT_EQ(threads("a 127.0.0.1\ndead 127.0.0.1\nb 127.0.0.1\n", "[2, 3, 1]"), UsableCores());
+  EXPECT_EQ(std::filesystem::file_size(directory_.Path("asked")), 1);
 }
 
 // That limit is none for root. Whatever else the user runs counts, too.
