@@ -104,6 +104,7 @@ void WorkerProtocol::OnJoined(const Envelope& envelope, Outbox& outbox) {
 void WorkerProtocol::SayAgain(Outbox& outbox) const {
   if (phase_ == Phase::kFinished) return SayFinished(outbox);
   if (const auto offer = pause_.unanswered()) SayOffer(*offer, outbox);
+  if (leaves_ && context_ != nullptr) SendLeave(outbox);
   if (phase_ != Phase::kPlanning) return;
   if (context_ != nullptr) return SayPaused(outbox);
   // The scheduler of this view may be another one.

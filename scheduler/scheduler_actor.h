@@ -152,6 +152,8 @@ class SchedulerActor : public Actor {
   void OnLayerTimes(const Envelope& envelope, Outbox& outbox);
   void OnSwitchPlan(const Envelope& envelope, Outbox& outbox);
   void OnPauseOffer(const Envelope& envelope, Outbox& outbox);
+  // A worker offers again once it has been answered: the answer was lost with a connection.
+  void AnswerOfferAgain(const NodeId& worker, Outbox& outbox);
   void OnPaused(const Envelope& envelope, Outbox& outbox);
   void OnFinished(const Envelope& envelope, Outbox& outbox);
   void OnNotice(const Envelope& envelope, Outbox& outbox);
@@ -170,6 +172,7 @@ class SchedulerActor : public Actor {
   // If a stop is wanted and training goes on, workers are asked before which iteration they can.
   void AgreeOnStop(Outbox& outbox);
   void StopAt(int64_t iteration, Outbox& outbox);
+  void SendStop(const NodeId& worker, Outbox& outbox);
   // A worker has finished while others agreed on where to pause or stop: nobody does before the
   // end.
   void StopAtEnd(Outbox& outbox);

@@ -65,13 +65,16 @@ void SchedulerActor::AgreeOnStop(Outbox& outbox) {
 void SchedulerActor::StopAt(int64_t iteration, Outbox& outbox) {
   stop_at_ = iteration;
   for (const wire::Node& node : view_.nodes()) {
-    if (IdOf(node).role != Role::kWorker) continue;
-    Envelope stop = ToNode(MessageKind::kPauseAt, IdOf(node), {});
-    stop.iteration = iteration;
-    stop.step = kStopThere;
-    outbox.Send(std::move(stop));
+    if (IdOf(node).role == Role::kWorker) SendStop(IdOf(node), outbox);
   }
   EnterPhase(Phase::kTraining, outbox);
+}
+
+void SchedulerActor::SendStop(const NodeId& worker, Outbox& outbox) {
+  Envelope stop = ToNode(MessageKind::kPauseAt, worker, {});
+  stop.iteration = *stop_at_;
+  stop.step = kStopThere;
+  outbox.Send(std::move(stop));
 }
 
 void SchedulerActor::StopAtEnd(Outbox& outbox) {

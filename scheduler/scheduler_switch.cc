@@ -43,13 +43,23 @@ bool SchedulerActor::CountWorker(const Envelope& envelope) {
 }
 
 void SchedulerActor::OnPauseOffer(const Envelope& envelope, Outbox& outbox) {
-  if (phase_ != Phase::kAgreeing || !IsIteration(envelope.iteration)) return;
+  if (!IsIteration(envelope.iteration)) return;
+  if (phase_ != Phase::kAgreeing) return AnswerOfferAgain(envelope.from.node, outbox);
   next_.start = std::max(next_.start, envelope.iteration);
   if (!CountWorker(envelope)) return;
   // A stop that was asked for meanwhile needs no other plan any more.
   if (stop_wanted_) return StopAt(next_.start, outbox);
   BroadcastToWorkers(MessageKind::kPauseAt, next_.start, outbox);
   EnterPhase(Phase::kPausing, outbox);
+}
+
+void SchedulerActor::AnswerOfferAgain(const NodeId& worker, Outbox& outbox) {
+  if (worker.role != Role::kWorker) return;
+  if (phase_ == Phase::kTraining && stop_at_) return SendStop(worker, outbox);
+  if (phase_ != Phase::kPausing) return;
+  Envelope pause = ToNode(MessageKind::kPauseAt, worker, {});
+  pause.iteration = next_.start;
+  outbox.Send(std::move(pause));
 }
 
 void SchedulerActor::OnPaused(const Envelope& envelope, Outbox& outbox) {

@@ -240,6 +240,19 @@ TEST_F(WorkerProtocolTest, SaysAgainWhatMayHaveBeenLostWithAConnection) {
   EXPECT_EQ(sent_[0].step, 0u);
 }
 
+TEST_F(WorkerProtocolTest, AsksAgainToLeave) {
+  Join();
+  protocol_.Leave(outbox_);
+  Join();
+  EXPECT_THAT(Sent(), IsEmpty()) << "there is nothing to leave yet";
+  protocol_.Declare(ModelSpec(), {}, outbox_);
+  GivePlan(TwoLayers(0, 0, true));
+  protocol_.Begin(outbox_);
+  Sent();
+  Join();
+  EXPECT_THAT(Sent(), ElementsAre(MessageKind::kLeave));
+}
+
 TEST_F(WorkerProtocolTest, FetchesWhatServersKeepBeforeItPauses) {
   StartTraining(false);
   Receive(Message(MessageKind::kPauseRequest));

@@ -290,6 +290,30 @@ TEST_F(SchedulerDeadlinesTest, AStopInARecoveryIsForWhenTheJobGoesOn) {
   EXPECT_TRUE(HasSent(MessageKind::kPauseRequest));
 }
 
+// The answer was lost with the worker's connection, and the worker says its offer again.
+TEST_F(SchedulerDeadlinesTest, AnOfferThatIsMadeAgainIsAnsweredAgain) {
+  BeginTraining();
+  Send(MakeEnvelope(MessageKind::kSwitchPlan, Here(kControlLane), plan_));
+  Offer(kWorkers[0], 4);
+  Offer(kWorkers[0], 4);
+  EXPECT_FALSE(SentIteration(MessageKind::kPauseAt)) << "the other one has not offered";
+  Offer(kWorkers[1], 3);
+  ASSERT_EQ(SentIteration(MessageKind::kPauseAt), 4);
+  Offer(kWorkers[1], 3);
+  EXPECT_EQ(SentIteration(MessageKind::kPauseAt), 4);
+  EXPECT_EQ(outbox_.messages.size(), 1u) << "the other one knows";
+}
+
+TEST_F(SchedulerDeadlinesTest, WhoOffersAgainIsToldAgainWhereTheJobStops) {
+  BeginTraining();
+  Ask(MessageKind::kStopTraining);
+  for (const NodeId& worker : kWorkers) Offer(worker, 3);
+  Offer(kWorkers[0], 3);
+  ASSERT_EQ(outbox_.messages.size(), 1u);
+  EXPECT_EQ(outbox_.messages[0].iteration, 3);
+  EXPECT_EQ(outbox_.messages[0].step, kStopThere);
+}
+
 // As another scheduler's launcher does, which does not know whether the signal has come.
 TEST_F(SchedulerDeadlinesTest, AStopThatIsAskedForAgainIsBeforeTheSameIteration) {
   BeginTraining();
