@@ -10,6 +10,7 @@ import time
 
 import cluster
 import lenet
+from told import untold_iterations
 
 ITERATIONS = 160
 # Worker 0 tests so often, and each test is a line that tells how far the training is.
@@ -75,13 +76,10 @@ class RecoveryTest(lenet.LenetTest):
         )
         for sums in ("loss", "duration_ms", "exposed_ms"):
             self.assertEqual(len(summary[sums]), self.iterations, sums)
-        # What a lost worker had not told yet of the last iteration that all had done is not told by
-        # whoever takes its place: the mean is the others'.
-        untold = {
-            recovery["iteration"] - 1
-            for recovery in summary["recoveries"]
-            if any(name.startswith("worker ") for name in recovery["lost"])
-        }
+        # The last ones that all had done, up to where the job went back to.
+        untold = untold_iterations(summary, undisturbed)
+        for iteration in untold - {recovery["iteration"] - 1 for recovery in summary["recoveries"]}:
+            self.assertIn(iteration + 1, untold, "it told of the next one")
         for iteration, expected in enumerate(undisturbed["loss"]):
             if iteration in untold:
                 continue

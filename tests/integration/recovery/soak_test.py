@@ -11,6 +11,7 @@ import time
 
 import cluster
 import recovery_test
+from told import untold_iterations
 
 # Never killed, so that each recovery leaves its traces in them.
 SURVIVORS = ("server-1", "worker-2")
@@ -164,11 +165,7 @@ class SoakTest(recovery_test.RecoveryTest):
             self.assert_same_parameters(summary, recovery_test.WORKERS),
             self.assert_same_parameters(undisturbed, recovery_test.WORKERS),
         )
-        untold = {
-            recovery["iteration"] - 1
-            for recovery in summary["recoveries"]
-            if any(name.startswith("worker ") for name in recovery["lost"])
-        }
+        untold = untold_iterations(summary, undisturbed)
         self.assertEqual(len(summary["loss"]), self.iterations)
         for iteration, expected in enumerate(undisturbed["loss"]):
             loss = summary["loss"][iteration]

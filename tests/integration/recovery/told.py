@@ -1,0 +1,9 @@
+"""What the workers of a job have told of its iterations."""
+
+
+def untold_iterations(summary, undisturbed):
+    """Those that a lost worker had done and not told of yet. Whoever takes its place does not tell of them:
+    their means are the others', which have fewer samples than those of a job that nothing happened to.
+    """
+    samples = zip(summary["images"], undisturbed["images"])
+    return {iteration for iteration, (told, done) in enumerate(samples) if (told or 0) < done}
