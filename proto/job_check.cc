@@ -239,6 +239,9 @@ class TrainingChecker {
     const Training& training = fields_.job().training();
     if (training.has_iterations()) {
       fields_.CheckPositive("training.iterations", training.iterations());
+      // Caffe's snapshots have 32 bits for it.
+      fields_.CheckRange("training.iterations", static_cast<double>(training.iterations()), 1,
+                         kMaxInt32);
     }
     if (training.has_batch_per_worker()) {
       fields_.CheckPositive("training.batch_per_worker", training.batch_per_worker());

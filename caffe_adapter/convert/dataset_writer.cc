@@ -22,14 +22,6 @@ constexpr size_t kRecordsPerTransaction = 1000;
 // The map grows by doubling. Its size also becomes the address space that readers map.
 constexpr size_t kInitialMapSize = size_t{1} << 24;
 
-// Caffe's tools use eight digits, too: key order is record order up to 10^8 records.
-std::string Key(int64_t number, const std::string& name) {
-  constexpr size_t kMaxKey = 511;  // LMDB's limit
-  char digits[24];
-  std::snprintf(digits, sizeof(digits), "%08lld", static_cast<long long>(number));
-  return (name.empty() ? digits : digits + ("_" + name)).substr(0, kMaxKey);
-}
-
 // A fresh directory beside `path`, on the same file system, so that it can be renamed to it.
 std::string MakeTemporaryDirectory(const std::string& path) {
   std::error_code error;
@@ -55,6 +47,15 @@ bool Exists(const std::string& path) {
 }
 
 }  // namespace
+
+std::string KeyOf(int64_t number, const std::string& name) {
+  constexpr size_t kMaxKey = 511;  // LMDB's limit
+  constexpr int64_t kEightDigits = 100'000'000;
+  char digits[24];
+  const char* const format = number < kEightDigits ? "%08lld" : ":%018lld";
+  std::snprintf(digits, sizeof(digits), format, static_cast<long long>(number));
+  return (name.empty() ? digits : digits + ("_" + name)).substr(0, kMaxKey);
+}
 
 DatasetWriter::DatasetWriter(const std::string& path, Existing existing)
     : path_(fs::path(path).lexically_normal().string()), existing_(existing) {
@@ -92,7 +93,7 @@ std::error_code DatasetWriter::TemporaryDirectory::FinishAs(const std::string& n
 }
 
 void DatasetWriter::Append(const caffe::Datum& datum, const std::string& name) {
-  pending_.push_back({Key(size_, name), datum.SerializeAsString()});
+  pending_.push_back({KeyOf(size_, name), datum.SerializeAsString()});
   ++size_;
   if (pending_.size() == kRecordsPerTransaction) Commit();
 }

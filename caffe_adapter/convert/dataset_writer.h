@@ -14,6 +14,11 @@
 
 namespace poseidon {
 
+// The key of a record, whose order is that of numbers: the number in eight digits, as Caffe's tools
+// write it, and from 10^8 on a colon, which comes behind all digits, and eighteen; behind an
+// underscore `name`, if there is one, as far as a key can be long.
+std::string KeyOf(int64_t number, const std::string& name);
+
 // Writes an LMDB of Datum that Caffe reads, too. Records go to a temporary directory beside `path`,
 // which takes its name when Finish() has everything on disk: a database is there whole or not at
 // all. One thread at a time.
@@ -29,8 +34,7 @@ class DatasetWriter {
   DatasetWriter(const DatasetWriter&) = delete;
   DatasetWriter& operator=(const DatasetWriter&) = delete;
 
-  // Appends a record; its key is its number and, behind an underscore, `name` if it has one, as far
-  // as a key can be long. Throws DataError if the disk is full.
+  // Appends a record; its key is KeyOf its number. Throws DataError if the disk is full.
   void Append(const caffe::Datum& datum, const std::string& name = "");
   void Finish();
 

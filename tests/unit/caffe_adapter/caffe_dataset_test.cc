@@ -84,6 +84,19 @@ TEST_F(CaffeDatasetTest, ManyThreadsRead) {
   }
 }
 
+TEST_F(CaffeDatasetTest, KeysAreInTheOrderOfTheirNumbers) {
+  EXPECT_EQ(KeyOf(7, ""), "00000007");
+  EXPECT_EQ(KeyOf(99'999'999, "a.png"), "99999999_a.png");
+  std::string before;
+  for (const int64_t number :
+       {int64_t{0}, int64_t{99'999'998}, int64_t{99'999'999}, int64_t{100'000'000},
+        int64_t{999'999'999}, int64_t{1'000'000'000}, int64_t{1} << 40}) {
+    const std::string key = KeyOf(number, "name");
+    EXPECT_LT(before, key);
+    before = key;
+  }
+}
+
 TEST_F(CaffeDatasetTest, AnUnfinishedDatabaseLeavesNothing) {
   {
     DatasetWriter writer(path_);

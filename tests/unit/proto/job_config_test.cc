@@ -217,6 +217,10 @@ TEST_F(JobConfigTest, TrainingNeedsSomethingToTrain) {
   EXPECT_THAT(replay(""), HasSubstr("no layer has parameters"));
   EXPECT_THAT(ErrorOf("training { solver: \"s\" iterations: 0 }"),
               HasSubstr("training.iterations is 0; it must be at least 1"));
+  // A snapshot could not say which one it is of.
+  EXPECT_EQ(ErrorOf("training { solver: \"s\" iterations: 2147483647 }"), "");
+  EXPECT_THAT(ErrorOf("training { solver: \"s\" iterations: 2147483648 }"),
+              HasSubstr("training.iterations is 2147483648"));
   EXPECT_THAT(ErrorOf("training { solver: \"s\" batch_per_worker: 0 }"),
               HasSubstr("training.batch_per_worker is 0; it must be at least 1"));
 }
