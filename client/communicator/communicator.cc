@@ -1,5 +1,7 @@
 #include "poseidon/communicator.h"
 
+#include <glog/logging.h>
+
 #include <algorithm>
 #include <chrono>
 #include <exception>
@@ -13,9 +15,11 @@
 #include "core/net/host_address.h"
 #include "core/net/ip_networks.h"
 #include "core/own_process.h"
+#include "core/process/resource_limits.h"
 #include "core/steady_now.h"
 #include "core/units.h"
 #include "proto/wire.pb.h"
+#include "transport/membership/node_setup.h"
 #include "transport/security/job_key.h"
 #include "transport/zmq/zmq_runtime.h"
 
@@ -57,6 +61,13 @@ ZmqOptions SocketOptions(const CommunicatorOptions& options) {
   // Through as long a failure of the network as a call may outlive.
   sockets.silent_connection += options.silence;
   return sockets;
+}
+
+// The process may be of other groups, too, and have files of its own open.
+void ClaimFilesOf(int ranks, int lanes) {
+  const uint64_t needed = CountOpenFiles() + static_cast<uint64_t>(OpenFilesOf(ranks, lanes));
+  const auto shortage = ClaimOpenFiles(needed, "a rank of this communicator may need");
+  if (shortage) LOG(WARNING) << *shortage;
 }
 
 // How often a call that has received all looks whether others have given up, or somebody has
@@ -147,6 +158,7 @@ class Communicator::Implementation {
   // Endpoints are read before the runtime is made of them.
   static CommunicatorOptions Checked(CommunicatorOptions options) {
     CheckOptions(options);
+    ClaimFilesOf(static_cast<int>(options.endpoints.size()), options.lanes);
     options.deadline = std::min(options.deadline, kLongestWait);
     options.silence = std::min(options.silence, kLongestWait);
     return options;

@@ -4,8 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <future>
+#include <iterator>
 #include <system_error>
 #include <thread>
 #include <vector>
@@ -111,6 +113,12 @@ std::optional<std::string> FindThreadShortage(int needed, const std::string& who
   return "this container or service" + besides +
          "its control group has a limit (pids.max); raise it, as by docker run --pids-limit or "
          "systemd's TasksMax";
+}
+
+uint64_t CountOpenFiles() {
+  std::error_code error;
+  const std::filesystem::directory_iterator files("/proc/self/fd", error);
+  return error ? 0 : static_cast<uint64_t>(std::distance(begin(files), end(files)));
 }
 
 std::optional<std::string> ClaimOpenFiles(uint64_t needed, const std::string& need) {

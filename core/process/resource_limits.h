@@ -41,6 +41,9 @@ std::optional<std::string> FindThreadShortage(int needed = kThreadsOfProgram,
                                               const std::string& who = "this program",
                                               const GroupAllowance& group = ReadGroupAllowance());
 
+// Files, sockets and the like that this process has open; 0 where /proc does not tell.
+uint64_t CountOpenFiles();
+
 // Lets this process open `needed` files at a time: where its soft limit is lower it is raised, as
 // far as the hard one allows. If that is not enough, a sentence that says so; `need` is its middle:
 // "this program needs".

@@ -95,5 +95,13 @@ TEST(ResourceLimits, TheSoftLimitOfOpenFilesIsRaisedWhereItIsTooLow) {
               "4096\n");
 }
 
+TEST(ResourceLimits, OpenFilesAreCounted) {
+  const uint64_t before = CountOpenFiles();
+  const int copy = dup(STDERR_FILENO);
+  EXPECT_EQ(CountOpenFiles(), before + 1);
+  close(copy);
+  EXPECT_EQ(CountOpenFiles(), before);
+}
+
 }  // namespace
 }  // namespace poseidon
