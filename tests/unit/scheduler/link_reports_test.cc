@@ -52,6 +52,9 @@ TEST(LinkReportsTest, OnlyPlausibleOnesCount) {
   EXPECT_FALSE(IsPlausible(Report(1, 0, 0), 2));
   EXPECT_FALSE(IsPlausible(Report(1, 0, NAN), 2));
   EXPECT_FALSE(IsPlausible(Report(1, 0, INFINITY), 2));
+  // The most that a config's network may have, as the plan's has it then.
+  EXPECT_TRUE(IsPlausible(Report(1, 0, 1e15 / 8), 2));
+  EXPECT_FALSE(IsPlausible(Report(1, 0, 1.01e15 / 8), 2));
 }
 
 }  // namespace
