@@ -7,6 +7,7 @@ lost one's place has them as they were then, so what has grown meanwhile can't b
 """
 
 import itertools
+import warnings
 from typing import Callable, Iterable, List, Tuple
 
 import torch
@@ -25,10 +26,17 @@ def buffers_and_frozen(
 ) -> Callable[[], NamedBuffers]:
     """Tells the model's buffers as they are then, and the parameters that are frozen now, as what is frozen for a while
     later is the servers'. Without the latter where all would be more than a message takes: they stay what each process
-    has loaded."""
+    has loaded. Without both, and with a warning, where the buffers alone are."""
     frozen = frozen_parameters(model)
-    sizes = map(_size_of, itertools.chain(model.buffers(), (one for _, one in frozen)))
-    if _WORD * _words(sizes) > most_bytes:
+    buffers = list(map(_size_of, model.buffers()))
+    if _WORD * _words(buffers) > most_bytes:
+        warnings.warn(
+            f"the model's buffers are {sum(buffers)} bytes, and a message takes {most_bytes}; a process that takes a lost "
+            "one's place begins with those that it has itself",
+            stacklevel=4,  # whoever has called distribute
+        )
+        return lambda: ()
+    if _WORD * _words(buffers + [_size_of(one) for _, one in frozen]) > most_bytes:
         return model.named_buffers
     return lambda: itertools.chain(model.named_buffers(), frozen)
 

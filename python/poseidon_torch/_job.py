@@ -29,6 +29,7 @@ _END_SECONDS = 15
 _FAILURE_SECONDS = 2
 # What a daemon's log is quoted with.
 _LAST_LINES = 3
+_LAST_BYTES = 1 << 16  # in which these lines are
 
 # Ends the daemon when the thread that started it ends, however it ends (prctl(PR_SET_PDEATHSIG, SIGKILL)). A process
 # of its own does it, since nothing but exec is safe between fork and exec of a process with threads.
@@ -55,7 +56,9 @@ class Daemon:
     ) -> None:
         """Starts the daemon; returns when it has ended, which others see for themselves."""
         try:
-            with open(self.log, "wb") as output:
+            self.log.write_bytes(b"")
+            # Who empties it while the daemon writes finds the next line at its beginning.
+            with open(self.log, "ab") as output:
                 process = subprocess.Popen(
                     [
                         sys.executable,
@@ -87,7 +90,13 @@ class Daemon:
 
     def last_words(self) -> str:
         """The end of its log."""
-        lines = self.log.read_text(errors="replace").splitlines()[-_LAST_LINES:]
+        try:
+            with open(self.log, "rb") as log:
+                log.seek(max(0, os.fstat(log.fileno()).st_size - _LAST_BYTES))
+                text = log.read().decode(errors="replace")
+        except OSError as error:
+            return f"  its log can't be read: {error}"
+        lines = text.splitlines()[-_LAST_LINES:]
         return "\n".join("  " + line for line in lines) or "  its log says nothing"
 
     def wait(self, seconds: float) -> None:
@@ -292,9 +301,15 @@ class Job:
         with self._naming_the_store():
             host, port, run = (store.get(key).decode() for key in ("host", "port", "run"))
             store.set(f"place-{place.rank}", f"{place.local_rank} {own_address(host)}")
-            told = [store.get(f"place-{rank}").decode() for rank in range(place.workers)]
-        places = [(int(local_rank), address) for local_rank, address in map(str.split, told)]
-        security = self._admission.text(machines_of(places, place.local_workers))
+            if place.rank == 0:
+                # All by one: where each asked for every place, the store would answer millions of times.
+                told = [store.get(f"place-{rank}").decode() for rank in range(place.workers)]
+                places = [
+                    (int(local_rank), address) for local_rank, address in map(str.split, told)
+                ]
+                store.set("machines", json.dumps(machines_of(places, place.local_workers)))
+            machines = json.loads(store.get("machines"))
+        security = self._admission.text(machines)
         return options.text(place, host, int(port), int(run), security)
 
     @contextlib.contextmanager

@@ -5,9 +5,11 @@ import concurrent.futures
 import copy
 import datetime
 import io
+import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 import time
 from unittest import mock
 
@@ -21,6 +23,7 @@ from one_process import OneProcess, pass_of, psd, sgd
 # one_process has set the path.
 from poseidon_torch import c10d
 from poseidon_torch._fresh_part import fresh_part
+from poseidon_torch._job import Daemon
 from poseidon_torch._program_end import EndNotes
 from poseidon_torch._untrained import Untrained, values_of
 
@@ -179,6 +182,24 @@ class Job(OneProcess):
         psd.distribute(other, sgd(other))
         with self.assertRaisesRegex(psd.ConfigError, "outer_state is of DiLoCo"):
             psd.outer_state()
+
+    def test_a_daemon_whose_log_is_emptied_and_then_gone(self):
+        with tempfile.TemporaryDirectory() as directory:
+            log, end = pathlib.Path(directory, "daemon.log"), pathlib.Path(directory, "end")
+            script = f"echo first; until [ -e {end} ]; do sleep 0.01; done; echo last; exit 3"
+            daemon = Daemon("server", ["/bin/sh", "-c", script], log)
+            while not log.exists() or not log.read_text():
+                time.sleep(0.01)
+            self.assertEqual(log.read_text(), "first\n")
+            os.truncate(log, 0)
+            end.touch()
+            daemon.wait(SECONDS)
+            self.assertEqual(log.read_text(), "last\n")
+            with self.assertRaisesRegex(psd.PoseidonError, "server exited with code 3:\n  last"):
+                daemon.check()
+            log.unlink()
+            with self.assertRaisesRegex(psd.PoseidonError, "code 3:\n  its log can't be read: "):
+                daemon.check()
 
     def test_an_exit_does_not_hide_the_exception_that_brought_it_about(self):
         with mock.patch.object(sys, "exit", sys.exit), mock.patch.object(sys, "excepthook"):

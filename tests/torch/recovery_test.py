@@ -244,6 +244,8 @@ class Statistics(unittest.TestCase):
         whole = 4 + 3 * 4 + 4 * 4  # bytes, with the number in front
         for most, names in ((whole, ["center", "frozen"]), (whole - 1, ["center"])):
             self.assertEqual([name for name, _ in buffers_and_frozen(model, most)()], names)
+        with self.assertWarnsRegex(UserWarning, "buffers are 12 bytes, and a message takes 15"):
+            self.assertEqual(list(buffers_and_frozen(model, 4 + 3 * 4 - 1)()), [])
 
     def test_all_types_arrive_with_their_bits(self):
         not_a_number = torch.tensor([0x7FA12345, -0x3EDCBB], dtype=torch.int32).view(torch.float32)
