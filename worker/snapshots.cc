@@ -45,7 +45,20 @@ int CurrentStep(const UpdateRule& rule, int64_t iteration) {
 }  // namespace
 
 void Snapshots::CheckWritable(const NetDescription& net, const ModelSpec& model) {
-  if (!CanWrite() || (options_.interval == 0 && !options_.after_train)) return;
+  if (CanWrite() && (options_.interval > 0 || options_.after_train)) TryToWrite(net, model);
+}
+
+std::optional<std::string> Snapshots::WhyNotWritable(const NetDescription& net,
+                                                     const ModelSpec& model) {
+  try {
+    if (!is_writable_) TryToWrite(net, model);
+    return std::nullopt;
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+void Snapshots::TryToWrite(const NetDescription& net, const ModelSpec& model) {
   if (options_.hdf5 && !HasHdf5()) {
     throw ConfigError(
         "snapshot_format is HDF5, which needs its library, and this build lacks it; install "
@@ -69,6 +82,7 @@ void Snapshots::CheckWritable(const NetDescription& net, const ModelSpec& model)
     LOG(INFO) << "removed " << abandoned << " files of " << options_.prefix
               << " that killed workers had not finished";
   }
+  is_writable_ = true;
 }
 
 std::optional<std::string> Snapshots::WhatCaffePassesOver(const NetDescription& net) const {

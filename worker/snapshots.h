@@ -38,6 +38,9 @@ class Snapshots {
   // killed workers had begun to write. Throws Error that says what to do, as where another job
   // writes there. Waits for up to two minutes where that may have ended with its machine.
   void CheckWritable(const NetDescription& net, const ModelSpec& model);
+  // Before one is written that was asked for: why none of these can be, as above, where that was
+  // not tried at the start; nothing if they can.
+  std::optional<std::string> WhyNotWritable(const NetDescription& net, const ModelSpec& model);
   // What Caffe would pass over in snapshots of `net`, in words for the user, if it is something.
   std::optional<std::string> WhatCaffePassesOver(const NetDescription& net) const;
   // Whether one is due before `iteration`, which is not the training's first.
@@ -52,6 +55,7 @@ class Snapshots {
                     std::span<const float> state);
 
  private:
+  void TryToWrite(const NetDescription& net, const ModelSpec& model);
   // Tries to have the lock from now on.
   void TakePrefix();
   // Whether it could not, as another job has it.
@@ -60,6 +64,7 @@ class Snapshots {
 
   SnapshotOptions options_;
   std::optional<FileLock> lock_;  // of the prefix, once this writes there
+  bool is_writable_ = false;      // as has been tried
 };
 
 }  // namespace poseidon

@@ -397,9 +397,12 @@ void Trainer::Backward(const PassOfIteration& pass) {
 
 bool Trainer::SnapshotIsWanted() {
   if (!session_.snapshot_is_wanted()) return false;
-  if (snapshots_.CanWrite()) return true;
+  const std::optional<std::string> why_not =
+      snapshots_.CanWrite() ? snapshots_.WhyNotWritable(*net_.engine().net(), model_)
+                            : "there is no snapshot_prefix";
+  if (!why_not) return true;
   session_.AnswerSnapshotRequest();
-  Tell("no snapshot is written: there is no snapshot_prefix");
+  Tell("no snapshot is written: " + *why_not);
   return false;
 }
 

@@ -227,6 +227,22 @@ TEST(SnapshotsTest, AModelThatAFileCannotHoldIsFoundOutAtOnce) {
   EXPECT_EQ(error(NetWith(300'000'000), "Adam", HasHdf5()).empty(), HasHdf5());
 }
 
+// A training that would write none is not refused for it, nor ends when one is asked for.
+TEST(SnapshotsTest, WhatCanNotBeWrittenIsFoundOutWhenItIsAskedFor) {
+  const TemporaryDirectory directory;
+  caffe::SolverParameter solver;
+  solver.set_type("SGD");
+  solver.set_lr_policy("fixed");
+  for (const bool fits : {false, true}) {
+    Snapshots snapshots({.prefix = directory.Path("x"), .after_train = false});
+    const NetDescription net = NetWith(fits ? 10 : 600'000'000);
+    CheckWritable(snapshots, net);
+    const auto why_not = snapshots.WhyNotWritable(net, ToModelSpec(net, solver));
+    EXPECT_EQ(why_not.has_value(), !fits);
+    EXPECT_THAT(why_not.value_or(""), HasSubstr(fits ? "" : "write snapshot_format: HDF5"));
+  }
+}
+
 // What is not trained is in the model's file, and has its zeros in that of the state.
 TEST(SnapshotsTest, WhatIsNotTrainedCountsToWhatAFileCanHold) {
   const TemporaryDirectory directory;
