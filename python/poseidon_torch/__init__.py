@@ -23,6 +23,7 @@ from typing import Callable, ContextManager, List, Optional, Union
 
 import torch
 
+from ._changes import check_optimizer_of
 from ._compilation import check_compilation
 from ._diloco import (
     Outer,
@@ -413,7 +414,7 @@ def _check_start(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> No
         raise ConfigError(
             "distribute was called twice; a process trains one model, to which all parts belong"
         )
-    _check_optimizer(model, optimizer)
+    check_optimizer_of(model, optimizer)
     check_norms(model, size())
 
 
@@ -466,19 +467,6 @@ def _give_up(reason: str) -> None:
         session.close()
     if job is not None:
         job.abandon()
-
-
-def _check_optimizer(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    if not isinstance(model, torch.nn.Module) or not isinstance(optimizer, torch.optim.Optimizer):
-        raise ConfigError("distribute takes a torch.nn.Module and a torch.optim.Optimizer")
-    ours = {id(parameter) for parameter in model.parameters()}
-    for number, group in enumerate(optimizer.param_groups):
-        for parameter in group["params"]:
-            if id(parameter) not in ours:
-                raise ConfigError(
-                    f"the optimizer's group {number} has a parameter of shape {tuple(parameter.shape)} that is not the "
-                    "model's; build the optimizer from model.parameters(), after the model is where it is to be trained"
-                )
 
 
 def _end() -> None:

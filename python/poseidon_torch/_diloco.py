@@ -217,7 +217,7 @@ class Rounds:
         ]
         # After what may fail, since it sees the steps of all optimizers for as long as it stays.
         self._handles.append(register_optimizer_step_post_hook(self._after_any_step))
-        self._changes = ChangeGuard(model)
+        self._changes = ChangeGuard(model, optimizer)
 
     @property
     def iteration(self) -> int:

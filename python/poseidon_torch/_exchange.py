@@ -123,7 +123,7 @@ class Exchange:
         else:
             self._handles.append(optimizer.register_step_pre_hook(self._local.before_step))
         # At last, since its hooks are those of all modules, and would stay if this failed.
-        self._changes = ChangeGuard(model)
+        self._changes = ChangeGuard(model, optimizer if servers is None else None)
 
     @property
     def iteration(self) -> int:

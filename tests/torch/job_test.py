@@ -147,6 +147,21 @@ class Job(OneProcess):
                 optimizer.step()
             psd.shutdown()
 
+    def test_an_optimizer_that_gets_parameters_later(self):
+        for options in ({}, {"overlap": "forward"}):
+            self.init()
+            model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
+            optimizer = psd.distribute(model, sgd(model[0]), **options)
+            optimizer.add_param_group({"params": model[1].parameters()})
+            before = model[1].weight.detach().clone()
+            pass_of(model, optimizer)
+            psd.synchronize()
+            self.assertFalse(model[1].weight.equal(before))
+            optimizer.add_param_group({"params": torch.nn.Linear(2, 3).parameters()})
+            with self.assertRaisesRegex(psd.ConfigError, r"group 2 .* \(3, 2\) that is not the m"):
+                pass_of(model, optimizer)
+            psd.shutdown()
+
     def test_diloco_goes_on_from_a_checkpoint(self):
         def rounds(model, count, **options):
             self.init()

@@ -214,6 +214,14 @@ class Misuse(OneProcess):
             model.append(torch.nn.Linear(4, 4))
         with self.assertRaisesRegex(psd.ConfigError, "0.scale was set after distribute"):
             model[0].scale = torch.nn.Parameter(torch.ones(1))
+        with self.assertRaisesRegex(RuntimeError, "0.weight was set after distribute"):
+            model.load_state_dict(model.state_dict(), assign=True)
+        linear, weight = model[0], model[0].weight
+        linear.weight = weight  # which it is already
+        model[0] = torch.nn.Identity()
+        with self.assertRaisesRegex(psd.ConfigError, "0 was set after distribute"):
+            model[0] = copy.deepcopy(linear)
+        model[0] = linear
         pass_of(torch.nn.Linear(4, 4), optimizer)
 
     def test_another_model_in_the_memory_of_one_that_is_gone(self):
@@ -374,6 +382,10 @@ class Misuse(OneProcess):
             model.append(torch.nn.Linear(4, 4))
         model[0].bias.requires_grad_(True)
         with self.assertRaisesRegex(psd.ConfigError, "0.bias was frozen when distribute"):
+            pass_of(model, optimizer)
+        model[0].bias.requires_grad_(False)
+        optimizer.add_param_group({"params": torch.nn.Linear(4, 4).parameters()})
+        with self.assertRaisesRegex(psd.ConfigError, "group 1 .* that is not the model's"):
             pass_of(model, optimizer)
 
     def test_diloco_of_a_model_that_is_loaded_later(self):
