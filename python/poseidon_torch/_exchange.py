@@ -18,6 +18,7 @@ import weakref
 from typing import Iterator, List, Optional, Set, Union
 
 import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from . import _factors
 from ._buffers import buffers_and_frozen
@@ -120,9 +121,9 @@ class Exchange:
         elif overlap == "forward":
             steps = LayerSteps(optimizer, layers, self._take_mean_late)
             self._forward = overlap_by(steps, False)
-        else:
-            self._handles.append(optimizer.register_step_pre_hook(self._local.before_step))
-        # At last, since its hooks are those of all modules, and would stay if this failed.
+        # At last, since these see all optimizers and all modules, and would stay if this failed. Servers are told of
+        # the optimizer's groups, and refuse others themselves.
+        self._handles.append(register_optimizer_step_pre_hook(self._local.before_step))
         self._changes = ChangeGuard(model, optimizer if servers is None else None)
 
     @property

@@ -300,6 +300,7 @@ class ForwardOverlap:
             )
         self._local.check_step(self._optimizer)
         if not self._gradients_pending:
+            self._check_nothing_set()
             return
         optimizer = self._optimizer
         if optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks:
@@ -314,6 +315,17 @@ class ForwardOverlap:
         optimizer._opt_called = True
         if self._at_once:
             self.synchronize()
+
+    def _check_nothing_set(self) -> None:
+        """Where no step is due, for what is in p.grad then would not be applied."""
+        for group in self._optimizer.param_groups:
+            for parameter in group["params"]:
+                if not isinstance(parameter.grad, (type(None), NotAGradient)):
+                    raise ConfigError(
+                        "step() with gradients in p.grad that no backward() has brought there since the last one; with "
+                        f"{self._updates.option} they would not be applied, so let backward() compute them, or leave that "
+                        "option out"
+                    )
 
     def _zero_grad(self) -> None:
         if self._gradients_pending:

@@ -35,7 +35,7 @@ class LocalGradients:
                     )
 
     def before_step(self, optimizer: torch.optim.Optimizer, arguments: tuple, named: dict) -> None:
-        """The optimizer's hook."""
+        """The hook of all optimizers, of which any may have such parameters."""
         closure = named.get("closure", arguments[1] if len(arguments) > 1 else None)
         if closure is None:  # which makes passes of its own, mostly after zero_grad()
             self.check_step(optimizer)

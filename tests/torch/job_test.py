@@ -30,6 +30,22 @@ from poseidon_torch._untrained import Untrained, values_of
 SECONDS = 60
 
 
+class Wrapper(torch.optim.Optimizer):
+    """Another optimizer's, without what torch's makes of its own."""
+
+    def __init__(self, inner):  # pylint: disable=super-init-not-called
+        self.inner = inner
+        self.param_groups, self.state = inner.param_groups, inner.state
+
+    def step(self, closure=None):
+        """The other's."""
+        return self.inner.step(closure)
+
+    def zero_grad(self, set_to_none=True):
+        """The other's."""
+        self.inner.zero_grad(set_to_none)
+
+
 def by_ranks(call, count, late):
     """What `call(rank)` returns, by rank; `late` calls it when the others have taken what they find."""
 
@@ -146,6 +162,25 @@ class Job(OneProcess):
                 model(torch.ones(2, 4)).sum().backward()
                 optimizer.step()
             psd.shutdown()
+
+    def test_a_step_by_another_optimizer_of_passes_that_nobody_has_heard_of(self):
+        for options in ({}, {"overlap": "forward"}, {"update": "server"}):
+            self.init()
+            model, criterion = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+            optimizer = sgd(model) if options else Wrapper(sgd(model))
+            optimizer = psd.distribute(model, optimizer, **options)
+            others = [sgd(model), Wrapper(sgd(model))]
+            with psd.no_sync():
+                criterion(model(torch.ones(2, 4))).sum().backward()
+            for other in others if options else [*others, optimizer]:
+                with self.assertRaisesRegex(psd.ConfigError, "after a pass in no_sync"):
+                    other.step()
+            sgd(criterion).step()
+            optimizer.zero_grad()
+            pass_of(model, optimizer)
+            psd.shutdown()
+            for other in others:
+                other.step()
 
     def test_an_optimizer_that_gets_parameters_later(self):
         for options in ({}, {"overlap": "forward"}):

@@ -349,6 +349,11 @@ class Misuse(OneProcess):
             model(torch.ones(2, 4)).sum().backward()
         with self.assertRaisesRegex(psd.ConfigError, "closure"):
             optimizer.step(lambda: 0.0)
+        optimizer.step()
+        psd.synchronize()
+        model.weight.grad = torch.ones(4, 4)
+        with self.assertRaisesRegex(psd.ConfigError, "p.grad that no backward.. has brought"):
+            optimizer.step()
 
     def test_diloco_that_cannot_be(self):
         self.init()

@@ -61,6 +61,10 @@ class ServerMisuse(OneProcess):
             optimizer.step()
         optimizer.param_groups[0]["lr"] = 0.1
         optimizer.step()
+        model.bias.grad = torch.ones(4)
+        with self.assertRaisesRegex(psd.ConfigError, "p.grad that no backward.. has brought"):
+            optimizer.step()
+        optimizer.zero_grad()
         # As in plain PyTorch, a bad setting is refused.
         optimizer.param_groups[0]["lr"] = -1.0
         with self.assertRaisesRegex(psd.ConfigError, "lr is -1; it must be"):
