@@ -205,9 +205,9 @@ def distribute(
     must be the same on all. From now on a backward pass ends with the mean of all workers' gradients in p.grad, so that
     all workers must make as many of them.
 
-    `example`: the arguments of a forward pass with one batch (a tensor; a tuple; a dict by names). With it the layers'
-    order is that of their use, and torch.nn.Linear layers may send sufficient factors, the gradient at their top and the
-    data at their bottom, where these are fewer bytes than the gradient of the weight.
+    `example`: the arguments of a forward pass with one batch (a tensor; a sequence; a mapping by names). With it the
+    layers' order is that of their use, and torch.nn.Linear layers may send sufficient factors, the gradient at their top
+    and the data at their bottom, where these are fewer bytes than the gradient of the weight.
 
     `overlap`: "backward", or "forward" for updates layer by layer just before the next forward pass: more of the
     exchange is hidden, but p.grad is of no use between, so that clipping and GradScaler can't be used, and parameters

@@ -3,19 +3,22 @@ are multiplied."""
 
 import contextlib
 import itertools
-from typing import Any, ContextManager, Dict, Iterator, List, Sequence, Union
+from collections import abc
+from typing import Any, ContextManager, Dict, Iterator, List, Mapping, Sequence, Tuple, Union
 
 import torch
 
+from ._errors import ConfigError
 from ._layers import Layer, shared_parameters
 
-Example = Union[torch.Tensor, Sequence, dict]
+Example = Union[torch.Tensor, Sequence, Mapping[str, Any]]
 
 
 class Trace:
     """Of one forward pass of `model` with the arguments `example`, which changes nothing in the model.
 
-    A tensor is the only argument, a sequence are the arguments in their order, a dict is those by name.
+    A tensor is the only argument, a sequence are the arguments in their order, a mapping is those by name. Raises
+    ConfigError for anything else.
     """
 
     def __init__(self, model: torch.nn.Module, example: Example):
@@ -59,19 +62,29 @@ class Trace:
 
 def call(model: torch.nn.Module, example: Example) -> Any:
     """The model's result."""
-    if isinstance(example, dict):
-        return model(**example)
+    arguments, named = arguments_of(example)
+    return model(*arguments, **named)
+
+
+def arguments_of(example: Example) -> Tuple[Sequence, Mapping[str, Any]]:
+    """Those without names, and those with. Raises ConfigError."""
     if isinstance(example, torch.Tensor):
-        return model(example)
-    return model(*example)
+        return (example,), {}
+    if isinstance(example, abc.Mapping):
+        return (), example
+    if isinstance(example, abc.Sequence):
+        return example, {}
+    raise ConfigError(
+        f"example is a {type(example).__qualname__}; it can be a tensor, a sequence of the arguments of one forward pass, "
+        "or a mapping of them by names"
+    )
 
 
 def _own_random_numbers(model: torch.nn.Module, example: Example) -> ContextManager[None]:
     """Random numbers are drawn anew later. Of GPUs only on those that compute: PyTorch would initialize all, each of
     which takes memory, and after which a forked process can use none."""
-    given = (example,) if isinstance(example, torch.Tensor) else example
-    given = given.values() if isinstance(given, dict) else given
-    used = itertools.chain(model.parameters(), model.buffers(), given)
+    arguments, named = arguments_of(example)
+    used = itertools.chain(model.parameters(), model.buffers(), arguments, named.values())
     devices = {one.device for one in used if isinstance(one, torch.Tensor) and one.is_cuda}
     return torch.random.fork_rng(devices=devices, device_type="cuda")
 

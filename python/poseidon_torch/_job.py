@@ -4,6 +4,7 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import datetime
+import functools
 import json
 import os
 import pathlib
@@ -236,6 +237,15 @@ class Admission:
         return f"security {{ mode: NONE {allow} }}\n"
 
 
+@functools.lru_cache(maxsize=None)
+def _store_of(_process: int, _master: str, _port: str, rank: int, workers: int) -> dist.Store:
+    """Where ranks find each other: the store of torchrun's agent, or rank 0's at MASTER_ADDR. Kept for the process' later
+    jobs, as the other ranks may come to the next one before rank 0, whose store would have ended with the last one; not
+    for those of a process that is forked from it."""
+    store, _, _ = next(iter(dist.rendezvous("env://", rank, workers)))
+    return store
+
+
 class Job:
     """A job that torchrun has started the workers of, among whom this process is."""
 
@@ -244,8 +254,8 @@ class Job:
         self.place = place
         self._out = out
         self._admission = admission
-        # Of the agent, or of rank 0 at MASTER_ADDR.
-        store, _, _ = next(iter(dist.rendezvous("env://", place.rank, place.workers)))
+        port = os.environ["MASTER_PORT"]
+        store = _store_of(os.getpid(), place.master, port, place.rank, place.workers)
         self._store = dist.PrefixStore(f"poseidon_torch/{number}", store)
         self._daemons: List[Daemon] = []
 

@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Union
 import torch
 
 from . import _library
-from ._example import Example, Trace, call
+from ._example import Example, Trace, arguments_of, call
 from ._job import JobOptions, needs_servers
 from ._layers import Layer, layers_of
 from ._errors import ConfigError
@@ -333,9 +333,8 @@ def _medians(iterations: List[List[float]]) -> List[float]:
 
 
 def _first_tensor(example: Example) -> torch.Tensor:
-    values = example.values() if isinstance(example, dict) else example
-    candidates = [example] if isinstance(example, torch.Tensor) else values
-    for value in candidates:
+    arguments, named = arguments_of(example)
+    for value in (*arguments, *named.values()):
         if isinstance(value, torch.Tensor) and value.dim() > 0:
             return value
     raise ConfigError("the example has no tensor that tells the batch; give batch=")

@@ -197,6 +197,12 @@ class Job(OneProcess):
                 pass_of(model, optimizer)
             psd.shutdown()
 
+    def test_a_second_job_of_processes_whose_store_no_agent_keeps(self):
+        with ranks.Ranks("two_jobs.py", 2) as program:
+            for rank, result in enumerate(program.wait(2 * SECONDS)):
+                self.assertEqual(result.code, 0, f"rank {rank}:\n{result.output}")
+                self.assertIn("two jobs", result.output)
+
     def test_diloco_goes_on_from_a_checkpoint(self):
         def rounds(model, count, **options):
             self.init()

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """A model's profile is what the planner and the simulator take; nothing in the model is changed."""
 
+import collections
 import copy
 import re
 import sys
@@ -49,6 +50,14 @@ class ProfileTest(unittest.TestCase):
         # The tied embedding is no linear layer, and what is never used has no rows.
         self.assertIn('name: "embedding" type: "Embedding"', profile.text())
         self.assertIn('name: "unused" type: "Linear"', profile.text())
+
+    def test_arguments_by_names_may_be_any_mapping(self):
+        named = collections.UserDict(input=torch.ones(8, 4))
+        profile = psd.profile(torch.nn.Linear(4, 4), named)
+        self.assertIn("rows_per_sample: 1 bias: true", profile.text())
+        for example in (7, (one for one in [torch.ones(8, 4)])):
+            with self.assertRaisesRegex(psd.ConfigError, "example is a .*; it can be a tensor, a"):
+                psd.profile(torch.nn.Linear(4, 4), example, batch=8)
 
     def test_plan_and_simulation(self):
         profile = self.profile_of(ConvolutionalNet)
