@@ -15,7 +15,7 @@ import itertools
 import threading
 import time
 import weakref
-from typing import Iterator, List, Optional, Set, Union
+from typing import Dict, Iterator, List, Optional, Set, Union
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
@@ -38,8 +38,6 @@ from ._shared_model import SharedModel, samples_of
 # Declared in front of the model's layers: a float a parameter, 1 where this worker has a gradient of it. The mean says
 # whether anybody had one; a parameter that nobody used must keep its None, or weight decay would shrink it.
 _USED = 0
-# Of a parameter that is frozen for now, beside 1 and 0: less than any worker's 1, and exact in a sum of both.
-_FROZEN = -(2.0**-20)
 _USED_NAME = "parameters with gradients"
 
 
@@ -86,8 +84,9 @@ class Exchange:
         }
         # By parameter: the share of workers that had a gradient of it in the last iteration.
         self._used: Optional[List[float]] = None
-        self._parameters = [slot.parameter for layer in layers for slot in layer.slots]
         self._has_learned: Set[int] = set()  # places of which any worker has ever had a gradient
+        # By place: what a codec has sent of earlier gradients in passes in which nobody had one.
+        self._held_back: Dict[int, torch.Tensor] = {}
         self._sends_factors: Set[int] = set()  # layers, by the plan
         self._sent_factors: Set[int] = set()  # those of the last pass
         # Ids of parameters of which the pass under way has a gradient besides what their layers send as factors.
@@ -362,12 +361,7 @@ class Exchange:
         used = view_of(self._session.gradient_memory(_USED))
         used.fill_(1)
         used[self._unused] = 0
-        used[self._frozen()] = _FROZEN
         self._session.gradient_ready(_USED)
-
-    def _frozen(self) -> List[int]:
-        """Of those without a gradient, the ones that the program does not want to learn now."""
-        return [place for place in self._unused if not self._parameters[place].requires_grad]
 
     def _on_backward_done(self) -> None:
         with self._lock:
@@ -424,26 +418,28 @@ class Exchange:
             self._used = view_of(self._session.mean_gradient_memory(_USED)).tolist()
         return self._used[place] > 0
 
-    def _is_owed(self, index: int, number: int) -> bool:
-        """Whether a codec has sent of earlier gradients of a parameter, now that no worker has one. What all of this
-        depends on is the same for all workers."""
+    def _hold_back(self, index: int, number: int, sent: torch.Tensor) -> None:
+        """What a codec has sent of a parameter's earlier gradients, now that no worker has one, is for its next one: the
+        program may have frozen it, or throw away what it finds in p.grad after a pass that was not for that parameter.
+        What all of this depends on is the same for all workers."""
         place = self._first[index] + number
         # What one bit stands for in a block is the mean of others' where there never was a gradient.
-        if place not in self._has_learned or self._used is None or self._used[place] < 0:
-            return False
-        return bool(self._shared.wait_for_mean(index)[number].any())
+        if place in self._has_learned and self._shared.wait_for_mean(index)[number].any():
+            self._held_back[place] = sent + self._held_back.get(place, 0)
 
     def _take_mean(self, index: int, lent: bool = False) -> None:
-        own = self._copies is not None and not self._layers[index].on_cpu()
         first = self._first[index]
         for number, (view, slot) in enumerate(zip(self._mean(index), self._layers[index].slots)):
-            if self._is_used(first + number):
-                self._has_learned.add(first + number)
-            elif not self._is_owed(index, number):
+            if not self._is_used(first + number):
+                self._hold_back(index, number, view)
                 continue
+            self._has_learned.add(first + number)
+            if first + number in self._held_back:
+                view = view + self._held_back.pop(first + number)
             parameter, gradient = slot.parameter, slot.parameter.grad
             # With create_graph=True it keeps its graph, this worker's own, as in DDP.
             has_graph = gradient is not None and gradient.requires_grad
+            own = self._copies is not None and not view.is_cpu
             if gradient is not None and index in self._sent_factors:
                 # A gradient that is sent has in it what was there before; factors have not.
                 gradient.detach().add_(view.to(gradient))

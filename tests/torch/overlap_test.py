@@ -280,6 +280,20 @@ class Copies(unittest.TestCase):
                 self.assertEqual(sorted(sent), list(range(layers)))
         copies.forget()
 
+    def test_what_is_on_the_processor_stays_nobody_elses(self):
+        """Of a layer that has other parameters on a device; one without values takes a GPU's place."""
+        layer = nn.Linear(4, 4)
+        (shared,) = layers_of(layer)
+        layer.weight = nn.Parameter(layer.weight.to("meta"))
+        shared.slots[0] = shared.slots[0]._replace(parameter=layer.weight)
+        means = [torch.ones_like(one) for one in layer.parameters()]
+        exchange = mock.Mock(_first=[0], _layers=[shared], _sent_factors=(), _held_back={})
+        exchange._mean.return_value = means
+        Exchange._take_mean(exchange, 0)
+        self.assertIs(layer.weight.grad, means[0])
+        self.assertTrue(layer.bias.grad.equal(means[1]))
+        self.assertNotEqual(layer.bias.grad.data_ptr(), means[1].data_ptr())
+
     def test_what_is_empty_is_not_copied(self):
         memory = torch.zeros(4, 3)
         tensors = torch.ones(0, 3), torch.ones(2, 3), torch.ones(1, 3)
