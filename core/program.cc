@@ -19,6 +19,7 @@
 #include "core/process/resource_limits.h"
 #include "core/process/standard_output.h"
 #include "core/process/unfinished_file.h"
+#include "core/steady_now.h"
 #include "core/text/utf8.h"
 #include "core/time.h"
 
@@ -228,5 +229,16 @@ std::optional<Interruption::Request> Interruption::TakeRequest() {
 }
 
 Error Interrupted() { return Error(ExitCode::kInterrupted, "interrupted by a signal"); }
+
+void Pause(Duration duration, Interruption& interruption) {
+  const Time end = SteadyNow() + duration;
+  while (SteadyNow() < end) {
+    const auto request = interruption.TakeRequest();
+    if (interruption.Pending() || (request && request->effect == SignalEffect::kStop)) {
+      throw Interrupted();
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+}
 
 }  // namespace poseidon

@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/process/signal_effect.h"
+#include "core/time.h"
 
 namespace poseidon {
 
@@ -62,5 +63,9 @@ class Interruption {
 
 // The error to throw when Pending.
 Error Interrupted();
+
+// Waits so long. Throws Interrupted() when a signal asks for the program's end meanwhile, at once
+// or after an iteration.
+void Pause(Duration duration, Interruption& interruption);
 
 }  // namespace poseidon

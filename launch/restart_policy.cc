@@ -1,7 +1,6 @@
 #include "launch/restart_policy.h"
 
 #include <algorithm>
-#include <chrono>
 
 #include "core/error.h"
 
@@ -9,25 +8,23 @@ namespace poseidon {
 namespace {
 
 // See the header.
-constexpr Duration kFirstBackoff = std::chrono::milliseconds(500);
 constexpr Duration kLongestBackoff = Seconds(30);
 constexpr Duration kSettled = Seconds(60);
 
-Duration BackoffAfter(int restarts) {
+Duration BackoffAfter(int restarts, Duration first) {
   Duration backoff{};
   for (int i = 0; i < restarts && backoff < kLongestBackoff; ++i) {
-    backoff = backoff == Duration{} ? kFirstBackoff : 2 * backoff;
+    backoff = backoff == Duration{} ? first : 2 * backoff;
   }
   return std::min(backoff, kLongestBackoff);
 }
 
-// " in 0.50 s"; "" for at once.
+}  // namespace
+
 std::string In(Duration wait) {
   if (wait <= Duration::zero()) return "";
   return " in " + std::to_string(ToSeconds(wait)).substr(0, 4) + " s";
 }
-
-}  // namespace
 
 bool MayStartAgain(const ExitStatus& status) {
   return status.signal != 0 || status.code == static_cast<int>(ExitCode::kGivenUp);
@@ -43,7 +40,7 @@ std::string NotStartedNews(const std::string& name, const Error& error, Duration
 
 Time RestartBackoff::AfterDeath(Time now) {
   if (now - started_ > kSettled) in_a_row_ = 0;
-  return now + BackoffAfter(in_a_row_);
+  return now + BackoffAfter(in_a_row_, first_);
 }
 
 void RestartBackoff::Restarted(Time now) {

@@ -3,10 +3,12 @@
 #include <glog/logging.h>
 #include <sys/stat.h>
 
+#include <cerrno>
 #include <charconv>
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <system_error>
 
 #include "core/error.h"
 
@@ -30,18 +32,38 @@ std::optional<int64_t> IterationOf(std::string name, const std::string& prefix) 
   return iteration;
 }
 
+// Nobody can tell now what is there: a file server may have gone for a moment.
+[[noreturn]] void FailToRead(const fs::path& path, const std::error_code& error) {
+  throw Error(ExitCode::kFailure, "can't read " + path.string() + ": " + error.message() +
+                                      "; this may pass, so try again");
+}
+
+bool MeansNotThere(const std::error_code& error) {
+  return error == std::errc::no_such_file_or_directory || error == std::errc::not_a_directory;
+}
+
+// Throws as FailToRead does. A path that is too long leads nowhere.
+bool IsThere(const fs::path& path) {
+  std::error_code error;
+  const bool is_there = fs::exists(path, error);
+  if (error && error != std::errc::filename_too_long) FailToRead(path, error);
+  return is_there;
+}
+
 // Solverstates with the prefix, by iteration, the newest first: up to two of an iteration, as jobs
 // may have written into both formats.
 std::multimap<int64_t, fs::path, std::greater<>> NewestFirst(const std::string& prefix) {
   const fs::path directory =
       fs::path(prefix).has_parent_path() ? fs::path(prefix).parent_path() : fs::path(".");
   std::multimap<int64_t, fs::path, std::greater<>> newest_first;
-  std::error_code ignored;  // no directory, no snapshot
-  for (const fs::directory_entry& entry : fs::directory_iterator(directory, ignored)) {
-    const std::string name = entry.path().filename().string();
+  std::error_code error;
+  for (fs::directory_iterator entry(directory, error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
     const auto iteration = IterationOf(name, fs::path(prefix).filename().string());
-    if (iteration) newest_first.emplace(*iteration, entry.path());
+    if (iteration) newest_first.emplace(*iteration, entry->path());
   }
+  if (error && !MeansNotThere(error)) FailToRead(directory, error);
   return newest_first;
 }
 
@@ -66,9 +88,12 @@ bool SnapshotFiles::Has(const fs::path& path) const {
 
 SnapshotFiles::Identity SnapshotFiles::IdentityOf(const fs::path& path) {
   struct stat status {};
-  if (stat(path.c_str(), &status) != 0) return {};
-  std::error_code ignored;
-  return {status.st_ino, fs::last_write_time(path, ignored)};
+  if (stat(path.c_str(), &status) != 0) {
+    const std::error_code error(errno, std::generic_category());
+    if (!MeansNotThere(error)) FailToRead(path, error);
+    return {};
+  }
+  return {status.st_ino, status.st_mtim.tv_sec, status.st_mtim.tv_nsec};
 }
 
 FoundSnapshot ReadSnapshot(const std::string& path) {
@@ -80,14 +105,13 @@ FoundSnapshot ReadSnapshot(const std::string& path) {
                     "told to write none");
   }
   const fs::path beside = fs::path(path).parent_path() / recorded.filename();
-  std::error_code ignored;
-  const bool is_beside = fs::exists(beside, ignored);
-  const bool is_recorded = fs::exists(recorded, ignored);
-  if (!is_beside && !is_recorded) {
+  const bool is_beside = IsThere(beside);
+  if (!is_beside && !IsThere(recorded)) {
     throw DataError(path + ": the model that it names, \"" + recorded.string() +
                     "\", is neither there nor beside it");
   }
-  if (is_beside && is_recorded && !fs::equivalent(beside, recorded, ignored)) {
+  std::error_code ignored;  // of another place than the one from which it is taken
+  if (is_beside && fs::exists(recorded, ignored) && !fs::equivalent(beside, recorded, ignored)) {
     LOG(WARNING) << path << " names the model " << recorded << "; taken is the one beside it, "
                  << beside;
   }

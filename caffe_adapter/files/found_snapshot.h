@@ -6,7 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <utility>
+#include <tuple>
 
 #include "caffe_adapter/files/caffemodel.h"
 #include "caffe_adapter/files/solver_state.h"
@@ -21,7 +21,8 @@ void CheckLatestSnapshot(const Training& training, const Solver& solver);
 
 // The solverstates that are there with a prefix at some moment. What is written later is told from
 // them without a clock, as that may be set back meanwhile: it is another file, or one that has
-// changed.
+// changed. While the directory or a file can't be read, what is in it is not guessed: that is Error
+// of kFailure, as it may pass.
 class SnapshotFiles {
  public:
   SnapshotFiles() = default;  // none
@@ -30,14 +31,17 @@ class SnapshotFiles {
   bool Has(const std::filesystem::path& path) const;
 
  private:
-  using Identity = std::pair<uint64_t, std::filesystem::file_time_type>;  // inode, last change
+  // Inode, seconds and nanoseconds of the last change.
+  using Identity = std::tuple<uint64_t, int64_t, int64_t>;
   static Identity IdentityOf(const std::filesystem::path& path);
 
   std::map<std::filesystem::path, Identity> files_;
 };
 
 // The whole snapshot with the prefix of the highest iteration: the path of its solverstate. What is
-// not whole is passed over with a word in the log, and `earlier` ones without one.
+// not whole is passed over with a word in the log, and `earlier` ones without one. Where there is
+// no directory there is no snapshot. Throws Error of kFailure where the directory or a file can't
+// be read now, as it may be another time, and training must not go back behind it.
 std::optional<std::string> FindLatestSnapshot(const std::string& prefix,
                                               const SnapshotFiles& earlier = {});
 
@@ -50,7 +54,7 @@ struct FoundSnapshot {
   SolverState state;
   std::string model;
 };
-// Throws DataError.
+// Throws DataError, and Error of kFailure as FindLatestSnapshot does.
 FoundSnapshot ReadSnapshot(const std::string& path);
 
 // Sets the net's values from the snapshot's model. Throws DataError as ReadCaffemodel does

@@ -4,8 +4,10 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <functional>
 #include <iostream>
 #include <optional>
+#include <utility>
 
 #include "caffe_adapter/files/found_snapshot.h"
 #include "caffe_adapter/net/solver.h"
@@ -16,13 +18,20 @@
 #include "core/process/bounded_output.h"
 #include "core/process/program_directory.h"
 #include "core/program.h"
+#include "core/steady_now.h"
 #include "core/text/split.h"
 #include "launch/host_query.h"
 #include "launch/job_cluster.h"
+#include "launch/restart_policy.h"
 #include "proto/job_config.h"
+#include "worker/engine/patient_read.h"
 
 namespace poseidon {
 namespace {
+
+// What a file server, a network or a driver that fails needs to be back is rather a minute than a
+// second, and restarts are few: three of them last for three quarters of a minute.
+constexpr Duration kFirstJobBackoff = Seconds(15);
 
 // What training and its tests read is there.
 void CheckData(const JobConfig& config, const Solver& solver) {
@@ -48,13 +57,13 @@ std::optional<Solver> CheckFiles(const JobConfig& config) {
 }
 
 // Why nothing is left to do for a job that goes on from a snapshot; nothing if there is something.
-std::optional<std::string> WhyNothingIsLeft(const std::string& path, const Training& training,
+std::optional<std::string> WhyNothingIsLeft(const FoundSnapshot& snapshot, const Training& training,
                                             const Solver& solver) {
-  const int64_t reached = ReadSnapshot(path).state.iteration;
+  const int64_t reached = snapshot.state.iteration;
   const int64_t end =
       training.has_iterations() ? training.iterations() : solver.parameter.max_iter();
   if (reached < end) return std::nullopt;
-  return "nothing is left to do: " + path + " is of iteration " + std::to_string(reached) +
+  return "nothing is left to do: " + snapshot.path + " is of iteration " + std::to_string(reached) +
          ", and training ends at " + std::to_string(end) +
          " (max_iter, or the job's training.iterations)";
 }
@@ -64,7 +73,7 @@ std::optional<std::string> WhyNothingIsLeft(const std::string& path, const Train
 std::optional<std::string> WhyNothingIsLeft(const Training& training, const Solver& solver) {
   if (training.snapshot() != "latest" || HostsGiven()) return std::nullopt;
   const auto path = FindLatestSnapshot(solver.parameter.snapshot_prefix());
-  return path ? WhyNothingIsLeft(*path, training, solver) : std::nullopt;
+  return path ? WhyNothingIsLeft(ReadSnapshot(*path), training, solver) : std::nullopt;
 }
 
 // What training starts from, if a flag says so.
@@ -176,21 +185,56 @@ std::optional<std::string> SnapshotPrefix(const std::optional<Solver>& solver) {
   return solver->parameter.snapshot_prefix();
 }
 
-// The newest snapshot that the job has written itself there, if it has. Those that were there
-// before are an earlier job's.
-std::optional<std::string> OwnSnapshot(const std::optional<std::string>& prefix,
-                                       const SnapshotFiles& earlier) {
-  return prefix ? FindLatestSnapshot(*prefix, earlier) : std::nullopt;
-}
+// The snapshots that the job writes itself on this machine. Those that were there before are an
+// earlier job's.
+class OwnSnapshots {
+ public:
+  // Throws as ReadPatiently does, and Interrupted().
+  OwnSnapshots(std::optional<std::string> prefix, Interruption& interruption)
+      : prefix_(std::move(prefix)), interruption_(interruption) {
+    if (prefix_) Look([this] { earlier_ = SnapshotFiles(*prefix_); });
+  }
 
-// Whoever asks why it failed wants these. Returns where they are.
+  // The newest, if there is one. Likewise.
+  std::optional<FoundSnapshot> Newest() {
+    std::optional<FoundSnapshot> newest;
+    if (!prefix_) return newest;
+    Look([&] {
+      const std::optional<std::string> path = FindLatestSnapshot(*prefix_, earlier_);
+      // A file server that has gone may leave an empty directory.
+      if (!path && !last_.empty()) {
+        throw Error(ExitCode::kFailure,
+                    last_ + " is gone, from which the job has gone on, and so are all others of " +
+                        "its own; bring them back: the job is not begun anew");
+      }
+      if (path) newest = ReadSnapshot(*path);
+    });
+    if (newest) last_ = newest->path;
+    return newest;
+  }
+
+ private:
+  void Look(const std::function<void()>& read) {
+    ReadPatiently(read, [this](Duration pause) {
+      Pause(pause, interruption_);
+      return true;
+    });
+  }
+
+  std::optional<std::string> prefix_;  // none: it writes none
+  Interruption& interruption_;
+  SnapshotFiles earlier_;
+  std::string last_;  // path of the newest so far; empty: none yet
+};
+
+// Whoever asks why it failed wants these. Returns where they are, for a message.
 std::string KeepLogs(const std::string& out, int restart) {
   const std::string logs = out + "/logs";
-  std::string kept = logs + "." + std::to_string(restart);
-  std::error_code ignored;  // somebody may have removed them
-  std::filesystem::remove_all(kept, ignored);
-  std::filesystem::rename(logs, kept, ignored);
-  return kept;
+  const std::string kept = logs + "." + std::to_string(restart);
+  std::error_code error;  // it may not have come to have any
+  std::filesystem::remove_all(kept, error);
+  std::filesystem::rename(logs, kept, error);
+  return error ? "" : "; the logs are in " + kept;
 }
 
 // From where a job is run again that has written no snapshot on this machine.
@@ -200,33 +244,68 @@ std::string StartOf(const JobClusterOptions& options) {
                        : "from where it was started, as it has written no snapshot yet";
 }
 
-// Runs the job, and again after what may pass, as often as --restarts allows.
-ExitCode RunToTheEnd(JobClusterOptions options, const std::optional<Solver>& solver,
-                     Interruption& interruption) {
-  const std::optional<std::string> prefix = SnapshotPrefix(solver);
-  const SnapshotFiles earlier = prefix ? SnapshotFiles(*prefix) : SnapshotFiles();
-  for (int restarts = 0;; ++restarts) {
-    JobCluster cluster(options);
-    const ExitCode code = cluster.Wait(interruption);
-    if (cluster.stopped() || !MayPass(code) || restarts == FLAGS_restarts) return code;
-    std::string start = StartOf(options);
-    Training& training = *options.config.job.mutable_training();
-    if (const std::optional<std::string> own = OwnSnapshot(prefix, earlier)) {
-      if (const auto why = WhyNothingIsLeft(*own, training, *solver)) {
+// A job that is run, and again after what may pass, as often as --restarts allows.
+class RepeatedJob {
+ public:
+  RepeatedJob(JobClusterOptions options, const std::optional<Solver>& solver,
+              Interruption& interruption)
+      : options_(std::move(options)),
+        solver_(solver),
+        interruption_(interruption),
+        snapshots_(FLAGS_restarts > 0 ? SnapshotPrefix(solver) : std::nullopt, interruption),
+        backoff_(SteadyNow(), kFirstJobBackoff) {}
+
+  ExitCode Run() {
+    for (int restarts = 0;; ++restarts) {
+      const bool is_last = restarts == FLAGS_restarts;
+      try {
+        if (restarts > 0 && !Prepare(restarts)) return code_;
+        cluster_.emplace(options_);
+        code_ = cluster_->Wait(interruption_);
+        if (cluster_->stopped() || !MayPass(code_) || is_last) return code_;
+      } catch (const Error& error) {
+        // A disk or a file server may fail what is done between two runs, too.
+        if (restarts == 0 || !MayPass(error.exit_code()) || is_last) throw;
+        std::cerr << "poseidon run: " << error.what() << std::endl;
+      }
+    }
+  }
+
+ private:
+  // False: it is not to be run again, and code_ says how it has ended.
+  bool Prepare(int restart) {
+    const Time due = backoff_.AfterDeath(SteadyNow());
+    std::string start = StartOf(options_);
+    Training& training = *options_.config.job.mutable_training();
+    if (const std::optional<FoundSnapshot> own = snapshots_.Newest()) {
+      if (const auto why = WhyNothingIsLeft(*own, training, *solver_)) {
         std::cout << *why << ". The job failed after that, so its last test may be missing, and "
-                  << options.out << "/summary.json tells of the failure" << std::endl;
-        return ExitCode::kSuccess;
+                  << options_.out << "/summary.json tells of the failure" << std::endl;
+        code_ = ExitCode::kSuccess;
+        return false;
       }
       training.clear_weights();
-      training.set_snapshot(*own);
-      start = "from " + *own;
+      training.set_snapshot(own->path);
+      start = "from " + own->path;
     }
-    const std::string kept = KeepLogs(options.out, restarts + 1);
-    std::cout << "the job starts again " << start << " (restart " << restarts + 1 << " of "
-              << FLAGS_restarts << "); the logs are in " << kept << std::endl;
-    if (options.hosts && !AwaitHosts(*options.hosts, interruption)) return code;
+    const std::string logs = KeepLogs(options_.out, restart);
+    const Duration wait = due - SteadyNow();
+    std::cout << "the job starts again " << start << In(wait) << " (restart " << restart << " of "
+              << FLAGS_restarts << ")" << logs << std::endl;
+    Pause(wait, interruption_);
+    if (options_.hosts && !AwaitHosts(*options_.hosts, interruption_)) return false;
+    backoff_.Restarted(SteadyNow());
+    return true;
   }
-}
+
+  JobClusterOptions options_;
+  const std::optional<Solver>& solver_;
+  Interruption& interruption_;
+  OwnSnapshots snapshots_;
+  RestartBackoff backoff_;
+  std::optional<JobCluster> cluster_;  // the last one, which keeps others out of the directory
+  ExitCode code_ = ExitCode::kFailure;
+};
 
 // The host of the first worker writes the snapshots, and only it can tell which is the newest. A
 // program looks for its own.
@@ -285,7 +364,7 @@ ExitCode Run(const std::vector<std::string>& program) {
   std::cout << "starting a scheduler, " << cluster.servers() << " server(s) and "
             << cluster.workers() << " worker(s)" << WhereText(options.hosts) << "; logs are in "
             << options.out << "/logs" << std::endl;
-  const ExitCode code = RunToTheEnd(options, solver, interruption);
+  const ExitCode code = RepeatedJob(options, solver, interruption).Run();
   if (code == ExitCode::kDataError && options.hosts && program.empty()) {
     std::cerr << "poseidon run: where a host lacks the data, "
               << HowToMakeDataThere(options.config, options.hosts->shell.programs) << std::endl;

@@ -1,13 +1,11 @@
 #include "cli/jobs/run_hosts.h"
 
 #include <algorithm>
-#include <chrono>
 #include <iostream>
 #include <map>
 #include <optional>
 #include <set>
 #include <sstream>
-#include <thread>
 
 #include "cli/input/flags.h"
 #include "cli/input/input_file.h"
@@ -108,17 +106,6 @@ std::string Unreachable(const JobHosts& hosts, Interruption& interruption) {
     unreachable += "\n  " + WhyUnreachable(questions[i].host, answers[i]);
   }
   return unreachable;
-}
-
-void Pause(Duration duration, Interruption& interruption) {
-  const Time end = SteadyNow() + duration;
-  while (SteadyNow() < end) {
-    const auto request = interruption.TakeRequest();
-    if (interruption.Pending() || (request && request->effect == SignalEffect::kStop)) {
-      throw Interrupted();
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  }
 }
 
 // The address at which the host reaches this machine.

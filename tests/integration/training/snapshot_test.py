@@ -126,6 +126,33 @@ class SnapshotTest(solver_training.SolverTest):
         self.assertNotIn("starts again", run.output())
         self.assertEqual(self.read_json("out/summary.json")["exit_code"], cluster.PEER_LOST)
 
+    def test_a_job_with_snapshots_is_not_begun_anew_where_they_are_out_of_reach(self):
+        """A link to itself, and an empty directory, are what a file server may leave that has gone."""
+        self.solver_with_snapshots((r"test_interval: .*", "test_interval: 1000"), interval=1000000)
+        config = self.config("policy: ALL_PS", iterations=cluster.ENDLESS)
+        run = self.start_run(config, "--restarts=2")
+        run.await_output("iteration ")
+        run.signal(signal.SIGHUP)
+        run.await_output("wrote the snapshot of iteration ")
+        directory, away = self.path("snapshots"), self.path("away")
+        for restart, leave, remove, why in (
+            (1, lambda: os.symlink(directory, directory), os.remove, f"can't read {directory}: "),
+            (2, lambda: os.mkdir(directory), os.rmdir, r"lenet_iter_\d+\.solverstate is gone, "),
+        ):
+            pid = self.pid_of("worker", 1)
+            os.rename(directory, away)
+            leave()
+            os.kill(pid, signal.SIGKILL)
+            run.await_output(why)
+            remove(directory)
+            os.rename(away, directory)
+            wait = "" if restart == 1 else r" in 1\d\.\d s"
+            own = rf"from {directory}/lenet_iter_\d+\.solverstate{wait} \(restart {restart} of 2\)"
+            run.await_output(f"the job starts again {own}", seconds=2 * cluster.PATIENCE)
+            run.await_output(rf"(?s)\(restart {restart} of 2\).*\niteration ")
+        run.signal(signal.SIGINT)
+        self.assertEqual(run.wait(), cluster.INTERRUPTED)
+
     def test_fine_tuning_starts_from_the_weights(self):
         self.solver_with_snapshots()
         first = self.run_job(self.config("policy: ALL_RING"))

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <numeric>
 
 #include "caffe_adapter/files/caffemodel.h"
@@ -144,19 +145,76 @@ TEST(SnapshotTest, TheLatestIsTheNewestWhoseModelIsWhole) {
   }
 }
 
-// Whoever goes on would else go back behind it.
+// That the latest snapshot can't be told just now. Whoever goes on would else go back behind it.
+void ExpectCanNotTell(const std::string& prefix, const std::string& path) {
+  try {
+    const std::optional<std::string> found = FindLatestSnapshot(prefix);
+    FAIL() << "it was passed over for " << found.value_or("none");
+  } catch (const Error& error) {
+    EXPECT_EQ(error.exit_code(), ExitCode::kFailure) << error.what();
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("can't read " + path + ": "),
+                                    HasSubstr("; this may pass, so try again")));
+  }
+}
+
 TEST(SnapshotTest, OneThatCanNotBeReadForAMomentIsNotPassedOver) {
   const TemporaryDirectory directory;
   const std::string prefix = directory.Path("x");
   WriteWhole(prefix, 7, "");
   // Its first byte can't be read, as on a disk that fails.
-  std::filesystem::create_symlink("/proc/self/mem", prefix + "_iter_10.solverstate");
-  try {
-    FindLatestSnapshot(prefix);
-    FAIL() << "it was passed over";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.exit_code(), ExitCode::kFailure) << error.what();
-  }
+  const std::string newest = prefix + "_iter_10.solverstate";
+  std::filesystem::create_symlink("/proc/self/mem", newest);
+  ExpectCanNotTell(prefix, newest);
+}
+
+// A link to itself, which root can't follow, either, is for a file server that does not answer.
+TEST(SnapshotTest, ADirectoryThatCanNotBeReadForAMomentIsNotOneWithoutSnapshots) {
+  const TemporaryDirectory directory;
+  const std::string away = directory.Path("away");
+  std::filesystem::create_symlink(away, away);
+  ExpectCanNotTell(away + "/x", away);
+  EXPECT_THROW(SnapshotFiles(away + "/x"), Error);
+}
+
+TEST(SnapshotTest, WhereNoDirectoryIsThereIsNoSnapshot) {
+  const TemporaryDirectory directory;
+  EXPECT_EQ(FindLatestSnapshot(directory.Path("none/x")), std::nullopt);
+  std::ofstream(directory.Path("file")) << "1";
+  EXPECT_EQ(FindLatestSnapshot(directory.Path("file/x")), std::nullopt);
+}
+
+TEST(SnapshotTest, OneWhoseModelCanNotBeLookedAtForAMomentIsNotPassedOver) {
+  const TemporaryDirectory directory;
+  const std::string prefix = directory.Path("x");
+  WriteWhole(prefix, 7, "");
+  WriteWhole(prefix, 10, "");
+  const std::string model = prefix + "_iter_10.caffemodel";
+  std::filesystem::remove(model);
+  std::filesystem::create_symlink(model, model);
+  ExpectCanNotTell(prefix, model);
+}
+
+// A path that is too long leads nowhere, now and later: the solverstate is corrupt.
+TEST(SnapshotTest, OneThatNamesNoFileIsPassedOver) {
+  const TemporaryDirectory directory;
+  const std::string prefix = directory.Path("x");
+  WriteWhole(prefix, 7, "");
+  WriteSolverState(prefix + "_iter_10.solverstate",
+                   {.iteration = 10, .learned_net = std::string(300, 'x'), .history = {}});
+  EXPECT_EQ(FindLatestSnapshot(prefix), prefix + "_iter_7.solverstate");
+}
+
+// An earlier job's, which can't be told from the job's own while it can't be looked at.
+TEST(SnapshotTest, WhetherOneIsEarlierIsNotGuessed) {
+  const TemporaryDirectory directory;
+  const std::string prefix = directory.Path("x");
+  WriteWhole(prefix, 7, "");
+  const std::string path = prefix + "_iter_7.solverstate";
+  const SnapshotFiles earlier(prefix);
+  std::filesystem::remove(path);
+  EXPECT_FALSE(earlier.Has(path));
+  std::filesystem::create_symlink(path, path);
+  EXPECT_THROW(earlier.Has(path), Error);
 }
 
 // An earlier job's may have come further.

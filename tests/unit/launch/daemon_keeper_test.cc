@@ -191,6 +191,9 @@ TEST(RestartBackoffTest, WaitsEverLongerUntilOneHasRunForAMinute) {
   EXPECT_EQ(die_after(Seconds(60)), 30) << "not yet longer than a minute";
   EXPECT_EQ(die_after(Seconds(60.5)), 0);
   EXPECT_EQ(die_after(Seconds(1)), 0.5);
+
+  backoff = RestartBackoff(now, Seconds(15));
+  for (const double wait : {0.0, 15.0, 30.0, 30.0}) EXPECT_EQ(die_after(Seconds(1)), wait);
 }
 
 }  // namespace
