@@ -32,7 +32,8 @@ constexpr const char* kScheduler = "scheduler";
 constexpr size_t kFirstServer = 1;               // of the nodes: the scheduler is before it
 constexpr const char* kEvents = ".events.json";  // EventFileName's ending
 constexpr const char* kTrace = ".trace.json";
-constexpr const char* kRestart = ".restart-";  // in the log's name of who takes a place
+constexpr const char* kMonitorUrl = "monitor.url";  // JobMonitor::kUrlFile, of a room above
+constexpr const char* kRestart = ".restart-";       // in the log's name of who takes a place
 
 // By which a user chooses OpenBLAS's threads.
 constexpr const char* kBlasVariables[] = {"OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS",
@@ -74,14 +75,20 @@ void RemoveFiles(const std::string& directory, bool (*is_one)(const std::string&
 // What the job before, which may have had more nodes or restarts, has left would be taken for this
 // one's.
 void RemoveEarlier(const std::string& out) {
-  std::filesystem::remove(out + "/summary.json");
-  std::filesystem::remove(out + "/" + kJournalFile);
-  RemoveFiles(out, [](const std::string& name) {
-    return name.ends_with(kEvents) || name.ends_with(kTrace);
-  });
-  RemoveFiles(out + "/logs", [](const std::string& name) {
-    return name.find(kRestart) != std::string::npos && name.ends_with(".log");
-  });
+  try {
+    for (const char* name : {"summary.json", kJournalFile, kMonitorUrl}) {
+      std::filesystem::remove(out + "/" + name);
+    }
+    RemoveFiles(out, [](const std::string& name) {
+      return name.ends_with(kEvents) || name.ends_with(kTrace);
+    });
+    RemoveFiles(out + "/logs", [](const std::string& name) {
+      return name.find(kRestart) != std::string::npos && name.ends_with(".log");
+    });
+  } catch (const std::filesystem::filesystem_error& error) {
+    throw Error(ExitCode::kFailure,
+                std::string("can't remove what an earlier job has left: ") + error.what());
+  }
 }
 
 // Looks before anything is started: each process for itself would find enough, as long as the

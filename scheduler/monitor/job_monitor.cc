@@ -1,10 +1,15 @@
 #include "scheduler/monitor/job_monitor.h"
 
+#include <glog/logging.h>
+
 #include <filesystem>
 
 #include "core/atomic_file.h"
+#include "core/error.h"
+#include "core/files/regular_file.h"
 #include "core/http/access.h"
 #include "core/steady_now.h"
+#include "scheduler/monitor/monitor_client.h"
 
 namespace poseidon {
 namespace {
@@ -17,18 +22,50 @@ MonitorOptions OptionsOf(const Monitor& monitor) {
   return {monitor.address(), monitor.port(), token};
 }
 
+// Of the monitor that has left this file; 0 if there is none, or it does not tell.
+int PortLeftIn(const std::string& url_file) {
+  try {
+    const std::string text = ReadRegularFile(url_file, ExitCode::kFailure);
+    return ParseMonitorAddress(text.substr(0, text.find('\n'))).port;
+  } catch (const Error&) {
+    return 0;
+  }
+}
+
 }  // namespace
 
-JobMonitor::JobMonitor(const Job& job, const std::string& out) : tracker_(job, SteadyNow()) {
-  server_.emplace(OptionsOf(job.monitor()), board_);
+JobMonitor::JobMonitor(const Job& job, const std::string& out)
+    : tracker_(job, SteadyNow()), url_file_(out.empty() ? "" : out + "/" + kUrlFile) {
+  Listen(job.monitor());
   Publish(SteadyNow());
-  if (out.empty()) return;
-  const std::string& token_file = job.monitor().token_file();
-  url_file_ = out + "/" + kUrlFile;
-  WriteFileAtomically(
-      url_file_,
-      server_->url() + "\n" +
-          (token_file.empty() ? "" : std::filesystem::absolute(token_file).string() + "\n"));
+  if (!url_file_.empty()) WriteUrl(job.monitor().token_file());
+}
+
+void JobMonitor::Listen(const Monitor& monitor) {
+  const MonitorOptions options = OptionsOf(monitor);
+  MonitorOptions before = options;
+  if (options.port == 0 && !url_file_.empty()) before.port = PortLeftIn(url_file_);
+  if (before.port != options.port) {
+    try {
+      server_.emplace(before, board_);
+      return;
+    } catch (const ConfigError& error) {
+      LOG(INFO) << "not at the port of the scheduler before: " << error.what();
+    }
+  }
+  server_.emplace(options, board_);
+}
+
+void JobMonitor::WriteUrl(const std::string& token_file) {
+  try {
+    WriteFileAtomically(
+        url_file_,
+        server_->url() + "\n" +
+            (token_file.empty() ? "" : std::filesystem::absolute(token_file).string() + "\n"));
+  } catch (const Error& error) {
+    LOG(WARNING) << error.what() << "; the monitor is at " << server_->url()
+                 << ", where poseidon status does not find it by the directory";
+  }
 }
 
 JobMonitor::~JobMonitor() {

@@ -25,7 +25,9 @@ class JobMonitor {
   // in a second line the path of the token's file, if there is one.
   static constexpr const char* kUrlFile = "monitor.url";
 
-  // Serves as job.monitor says; `out` is the output directory, empty: there is none. Throws
+  // Serves as job.monitor says; `out` is the output directory, empty: there is none. Where any port
+  // will do it is that of the scheduler before, if that one was killed and so has left its file:
+  // whoever looks at it sees the job go on. A file that can't be written is a warning. Throws
   // ConfigError if the token can't be read, or nothing can listen there.
   JobMonitor(const Job& job, const std::string& out);
   // Waits for those who follow the job, as MonitorServer does; meanwhile the file says where it is.
@@ -41,10 +43,13 @@ class JobMonitor {
   void End(const wire::End& end, Time now);
 
  private:
+  void Listen(const Monitor& monitor);
+  void WriteUrl(const std::string& token_file);
+
   StatusTracker tracker_;
   StatusBoard board_;
-  std::optional<MonitorServer> server_;  // until the end
   std::string url_file_;                 // empty: there is none
+  std::optional<MonitorServer> server_;  // until the end
   Time published_{};
 };
 

@@ -88,6 +88,16 @@ class JournalTest(cluster.ClusterTest):
         _, most = resource.prlimit(process.pid, resource.RLIMIT_FSIZE)
         resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (size, most))
 
+    def test_the_monitor_stays_where_it_is(self):
+        config = self.config() + "monitor { port: 0 }"
+        first = self.start_scheduler("first", config)
+        url = first.await_output(r"monitor: (http://\S+)\n").group(1)
+        first.await_output("waiting for 1 worker")
+        first.signal(signal.SIGKILL)
+        first.wait()
+        second = self.start_scheduler("second", config)
+        self.assertEqual(second.await_output(r"monitor: (http://\S+)\n").group(1), url)
+
     @cluster.slow
     def test_full_disk(self):
         config = self.config(iterations=cluster.ENDLESS)

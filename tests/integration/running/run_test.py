@@ -383,6 +383,15 @@ class RunTest(cluster.ClusterTest):
         self.assertEqual(self.read_json("out/summary.json")["iterations"], 20)
         self.assert_nothing_left()
 
+    def test_the_monitor_of_an_earlier_job_is_forgotten(self):
+        """Whoever looks at that one is not to see this one."""
+        left = f"http://127.0.0.1:{cluster.free_port_pair()}/"
+        os.mkdir(self.path("out"))
+        self.write("out/monitor.url", f"{left}\n")
+        run = self.start_run(cluster.replay_config())
+        self.assertNotEqual(run.await_output(r"monitor: (http://\S+)\n").group(1), left)
+        self.assertEqual(run.wait(), cluster.SUCCESS)
+
     def test_process_that_does_not_end(self):
         """The job is done, but a process hangs: a server that has nothing to do, as there is just one
         KV pair."""

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <future>
 #include <nlohmann/json.hpp>
@@ -363,6 +364,47 @@ TEST(JobMonitorTest, SaysInTheOutputDirectoryWhereItIs) {
     EXPECT_EQ(nlohmann::json::parse(FetchStatus(ParseMonitorAddress(url)))["job"], "job");
   }
   EXPECT_FALSE(std::ifstream(path).good());
+}
+
+class MonitorUrlTest : public testing::Test {
+ protected:
+  MonitorUrlTest() { job_.mutable_monitor()->set_port(0); }
+
+  int PortOf(const JobMonitor& monitor) { return ParseMonitorAddress(monitor.url()).port; }
+
+  const TemporaryDirectory directory_;
+  const std::string out_ = directory_.Path("");
+  const std::string path_ = directory_.Path(JobMonitor::kUrlFile);
+  Job job_;
+};
+
+// Whoever has its page open then sees the job go on.
+TEST_F(MonitorUrlTest, LeadsToTheSchedulerThatTakesTheJobOver) {
+  bool leads = false;
+  // Somebody else may take the port between the two.
+  for (int i = 0; i < 10 && !leads; ++i) {
+    const std::string left = JobMonitor(job_, out_).url();
+    std::ofstream(path_) << left << "\n";
+    leads = JobMonitor(job_, out_).url() == left;
+  }
+  EXPECT_TRUE(leads);
+}
+
+TEST_F(MonitorUrlTest, IsAnotherWhereThePortIsTaken) {
+  const JobMonitor taken(job_, "");
+  for (const std::string& left : {taken.url() + "\n", std::string("no address"), std::string()}) {
+    std::ofstream(path_) << left;
+    const JobMonitor monitor(job_, out_);
+    EXPECT_NE(PortOf(monitor), PortOf(taken)) << left;
+    EXPECT_NE(PortOf(monitor), 0) << left;
+  }
+}
+
+// A directory in its place is for a full disk.
+TEST_F(MonitorUrlTest, ThatCanNotBeWrittenIsNoEnd) {
+  std::filesystem::create_directories(path_ + "/full");
+  JobMonitor monitor(job_, out_);
+  EXPECT_EQ(nlohmann::json::parse(FetchStatus(ParseMonitorAddress(monitor.url())))["job"], "job");
 }
 
 }  // namespace
