@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <functional>
 #include <iostream>
 #include <memory>
 #include <thread>
@@ -17,9 +18,11 @@
 #include "core/own_flags.h"
 #include "core/process/bounded_output.h"
 #include "core/program.h"
+#include "core/steady_now.h"
 #include "launch/given_up.h"
 #include "proto/job_config.h"
 #include "scheduler/journal/journal.h"
+#include "scheduler/journal/journal_writer.h"
 #include "scheduler/monitor/job_monitor.h"
 #include "scheduler/report/job_report.h"
 #include "scheduler/scheduler_actor.h"
@@ -49,6 +52,31 @@ namespace {
 // again after a fifth of a second.
 constexpr Duration kConfirmationTime = std::chrono::milliseconds(500);
 
+// Between two tries to do what a full disk keeps from being done.
+constexpr Duration kTryInterval = Seconds(1);
+// How long the result of a training that has ended well waits for room; the nodes have ended, and
+// hold their machines only where all wait for the scheduler.
+constexpr Duration kSummaryPatience = Seconds(60);
+
+// Does what writes to a disk, and again while that fails, as it is full or its file server has
+// gone, until `patience` has passed. Throws what was thrown last, and Interrupted().
+void WritePatiently(Duration patience, Interruption& interruption,
+                    const std::function<void()>& write) {
+  const Time end = SteadyNow() + patience;
+  for (bool told = false;; told = true) {
+    try {
+      return write();
+    } catch (const Error& error) {
+      if (error.exit_code() != ExitCode::kFailure || SteadyNow() >= end) throw;
+      if (!told) {
+        Show(std::string(error.what()) + "; this is tried again every second, for at most " +
+             std::to_string(static_cast<int>(ToSeconds(patience))) + " s: make room");
+      }
+    }
+    Pause(kTryInterval, interruption);
+  }
+}
+
 // Another term of a job; or the first, of one that need not survive its scheduler.
 void TellOfPast(const Journal& journal, const std::string& path) {
   const JobState& past = journal.state();
@@ -69,8 +97,8 @@ void TellOfPast(const Journal& journal, const std::string& path) {
 }
 
 // What the job's next scheduler is to know is written down where the job survives this one and
-// there is a place for it.
-std::unique_ptr<Journal> OpenJournal(const JobConfig& config) {
+// there is a place for it. The job's nodes wait meanwhile as for a scheduler that is under way.
+std::unique_ptr<Journal> OpenJournal(const JobConfig& config, Interruption& interruption) {
   if (config.job.recovery().mode() == Recovery::NONE) return nullptr;
   if (FLAGS_out.empty()) {
     LOG(WARNING) << "without --out there is no journal, and the job can't go on when this "
@@ -78,8 +106,12 @@ std::unique_ptr<Journal> OpenJournal(const JobConfig& config) {
     return nullptr;
   }
   const std::string path = FLAGS_out + "/" + kJournalFile;
-  auto journal = std::make_unique<Journal>(
-      path, Journal::Owner{DrawRandom(), config.fingerprint, config.job.name()});
+  std::unique_ptr<Journal> journal;
+  WritePatiently(JournalPatience(config.job), interruption, [&] {
+    MakeDirectories(FLAGS_out);
+    journal = std::make_unique<Journal>(
+        path, Journal::Owner{DrawRandom(), config.fingerprint, config.job.name()});
+  });
   TellOfPast(*journal, path);
   return journal;
 }
@@ -108,11 +140,15 @@ void RemoveEarlierSummary() {
   if (!FLAGS_out.empty()) std::filesystem::remove(FLAGS_out + "/summary.json", ignored);
 }
 
-void WriteSummary(const std::string& summary, const wire::End& end) {
+void WriteSummary(const std::string& summary, const wire::End& end, Interruption& interruption) {
+  const bool ended_well = end.exit_code() == 0;
   try {
-    WriteFileAtomically(FLAGS_out + "/summary.json", summary);
+    WritePatiently(ended_well ? kSummaryPatience : Duration{}, interruption, [&] {
+      MakeDirectories(FLAGS_out);  // somebody may have removed it
+      WriteFileAtomically(FLAGS_out + "/summary.json", summary);
+    });
   } catch (const Error& error) {
-    if (end.exit_code() == 0) throw;
+    if (ended_well) throw;
     // Perhaps the job has ended for the same cause; why it did says more.
     LOG(ERROR) << error.what();
   }
@@ -121,10 +157,10 @@ void WriteSummary(const std::string& summary, const wire::End& end) {
 ExitCode Run() {
   const BoundedOutput output(std::cout, STDOUT_FILENO);
   const JobConfig config = ReadJobConfig(FLAGS_config);
-  if (!FLAGS_out.empty()) MakeDirectories(FLAGS_out);
   Interruption interruption({ParseSignalEffect("sigint_effect", FLAGS_sigint_effect),
                              ParseSignalEffect("sighup_effect", FLAGS_sighup_effect)});
-  const std::unique_ptr<Journal> journal = OpenJournal(config);
+  const std::unique_ptr<Journal> journal = OpenJournal(config, interruption);
+  if (!FLAGS_out.empty()) MakeDirectories(FLAGS_out);
   const std::unique_ptr<JobMonitor> monitor = OpenMonitor(config.job);
 
   AwaitSchedulerName(config.job.cluster(), [&] {
@@ -177,12 +213,14 @@ ExitCode Run() {
   const JobReport& report = watch.report();
   WriteEvents(config.job, end, events);
   runtime.Stop();
-  if (!FLAGS_out.empty()) WriteSummary(report.Json(config.job.name(), end), end);
   // Where the nodes have ended well, the job may still have been stopped.
   const int code = end.exit_code() != 0 ? end.exit_code() : end.job_exit_code();
+  if (code == 0) Show(report.Closing());
+  if (!FLAGS_out.empty()) {
+    WriteSummary(report.Json(config.job.name(), end), end, interruption);
+  }
   if (code != 0 && end.exit_code() == 0) Show("training has ended early: " + end.reason());
   if (code != 0) throw Error(static_cast<ExitCode>(code), "the job has ended: " + end.reason());
-  Show(report.Closing());
   return ExitCode::kSuccess;
 }
 

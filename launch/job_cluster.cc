@@ -348,8 +348,18 @@ ExitCode JobCluster::Wait(Interruption& interruption) {
     if (!options_.silent) Explain(children_[culprit]);
   }
   RemoveEmptyResults();
-  CorrectSummary(result);
+  try {
+    CorrectSummary(result);
+  } catch (const Error& error) {
+    // How the job has ended says more, and is said already.
+    if (!options_.silent) std::cerr << "poseidon run: " << error.what() << std::endl;
+  }
   stopped_ = result.stopped;
+  const auto workers =
+      children_.begin() +
+      static_cast<ptrdiff_t>(kFirstServer + options_.config.job.cluster().servers());
+  workers_ended_well_ = std::all_of(workers, children_.end(),
+                                    [](ChildProcess& worker) { return worker.Poll()->ok(); });
   return result.code;
 }
 

@@ -75,6 +75,9 @@ class JobCluster {
   // After Wait: whether somebody has asked for the training's end, so that a failure on the way
   // there is none to try again after.
   bool stopped() const { return stopped_; }
+  // Likewise, whether all workers have ended with code 0: the training has come to its end,
+  // whatever has failed after that.
+  bool workers_ended_well() const { return workers_ended_well_; }
 
  private:
   // A process of the job, as it is started and started again.
@@ -125,6 +128,7 @@ class JobCluster {
   std::vector<ChildProcess> children_;
   size_t last_server_ = 0;  // that was seen alive, by index; the scheduler's: none
   bool stopped_ = false;
+  bool workers_ended_well_ = false;
 };
 
 }  // namespace poseidon

@@ -263,6 +263,10 @@ class RepeatedJob {
         cluster_.emplace(options_);
         code_ = cluster_->Wait(interruption_);
         if (cluster_->stopped() || !MayPass(code_) || is_last) return code_;
+        if (cluster_->workers_ended_well()) {
+          std::cout << "its workers have ended well, so the job is not run again" << std::endl;
+          return code_;
+        }
       } catch (const Error& error) {
         // A disk or a file server may fail what is done between two runs, too.
         if (restarts == 0 || !MayPass(error.exit_code()) || is_last) throw;

@@ -32,7 +32,7 @@ import timed_result
 REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 # Exit codes of core/error.h.
-SUCCESS, CONFIG_ERROR, PEER_LOST, DEADLINE_EXCEEDED, REFUSED, DATA_ERROR = 0, 2, 3, 4, 5, 6
+SUCCESS, FAILURE, CONFIG_ERROR, PEER_LOST, DEADLINE_EXCEEDED, REFUSED, DATA_ERROR = range(7)
 GIVEN_UP = 8
 INTERRUPTED = 130
 

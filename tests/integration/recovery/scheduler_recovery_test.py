@@ -24,12 +24,12 @@ class JournalTest(cluster.ClusterTest):
         out = f"--out={self.path('out')}"
         return self.start("poseidon_scheduler", f"--config={path}", out, name=name)
 
-    def config(self, iterations=400):
+    def config(self, iterations=400, cluster_fields=""):
         config = cluster.replay_config(
             workers=1,
             servers=1,
             iterations=iterations,
-            cluster=f"scheduler_port: {cluster.free_port_pair()}",
+            cluster=f"scheduler_port: {cluster.free_port_pair()} {cluster_fields}",
         )
         return config + "recovery { mode: REPLACE }"
 
@@ -97,6 +97,32 @@ class JournalTest(cluster.ClusterTest):
         first.wait()
         second = self.start_scheduler("second", config)
         self.assertEqual(second.await_output(r"monitor: (http://\S+)\n").group(1), url)
+
+    def full_journal(self, config):
+        """A scheduler that finds a directory in the journal's place, as if its disk were full."""
+        os.makedirs(self.path(self.JOURNAL))
+        scheduler = self.start_scheduler("scheduler", config)
+        scheduler.await_output(
+            "can't open .*/scheduler.journal: .*; this is tried again every second"
+        )
+        return scheduler
+
+    def test_full_disk_at_the_start(self):
+        scheduler = self.full_journal(self.config())
+        os.rmdir(self.path(self.JOURNAL))
+        scheduler.await_output("waiting for 1 worker")
+        os.remove(self.path(self.JOURNAL))
+        scheduler.signal(signal.SIGTERM)
+        self.assertEqual(scheduler.wait(), cluster.INTERRUPTED)
+
+        scheduler = self.full_journal(self.config())
+        scheduler.signal(signal.SIGTERM)
+        self.assertEqual(scheduler.wait(), cluster.INTERRUPTED)
+        os.rmdir(self.path(self.JOURNAL))
+
+        # It waits for three quarters of that.
+        scheduler = self.full_journal(self.config(cluster_fields="join_deadline_seconds: 4"))
+        self.assertEqual(scheduler.wait(), cluster.FAILURE)
 
     @cluster.slow
     def test_full_disk(self):

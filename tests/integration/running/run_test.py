@@ -362,6 +362,20 @@ class RunTest(cluster.ClusterTest):
         self.assert_nothing_left()
         self.assertNotIn("starts again", run.output())
 
+    def test_a_job_that_fails_again_is_not_run_again_at_once(self):
+        config = cluster.replay_config(iterations=cluster.ENDLESS)
+        run = self.start_run(config, "--restarts=2")
+        for progress in (
+            "iteration ",
+            r"the job starts again from .* yet \(restart 1 of 2\)(.*\n)*iteration ",
+        ):
+            run.await_output(progress)
+            os.kill(self.pid_of("worker", 1), signal.SIGKILL)
+        run.await_output(r"the job starts again from .* yet in 1[45]\.\d s \(restart 2 of 2\)")
+        run.signal(signal.SIGINT)
+        self.assertEqual(run.wait(cluster.ENDING), cluster.INTERRUPTED)
+        self.assert_nothing_left()
+
     def test_output_that_nobody_reads(self):
         """A pager that is not scrolled, or a terminal after Ctrl-S, holds no training up."""
         layers = tuple((f"a_layer_with_a_name_that_fills_its_line_{n}", 10, 0.1) for n in range(80))
@@ -383,6 +397,20 @@ class RunTest(cluster.ClusterTest):
         self.assertEqual(self.read_json("out/summary.json")["iterations"], 20)
         self.assert_nothing_left()
 
+    def test_process_that_does_not_end(self):
+        """The job is done, but a process hangs: a server that has nothing to do, as there is just one
+        KV pair."""
+        config = cluster.replay_config(servers=2, layers=(("conv", 10, 4),), iterations=300)
+        run = self.start_run(cluster.with_heartbeat_deadline(config, 100), "--restarts=1")
+        run.await_output("iteration ")
+        pid = self.pid_of("server", 1)
+        os.kill(pid, signal.SIGSTOP)
+        self.assertEqual(run.wait(), cluster.PEER_LOST)
+        self.assert_nothing_left()
+        self.assertIn("all workers ended with the same parameters", run.output())
+        self.assertIn("server-1 was killed by signal 9", run.output())
+        self.assertIn("its workers have ended well, so the job is not run again", run.output())
+
     def test_the_monitor_of_an_earlier_job_is_forgotten(self):
         """Whoever looks at that one is not to see this one."""
         left = f"http://127.0.0.1:{cluster.free_port_pair()}/"
@@ -392,18 +420,19 @@ class RunTest(cluster.ClusterTest):
         self.assertNotEqual(run.await_output(r"monitor: (http://\S+)\n").group(1), left)
         self.assertEqual(run.wait(), cluster.SUCCESS)
 
-    def test_process_that_does_not_end(self):
-        """The job is done, but a process hangs: a server that has nothing to do, as there is just one
-        KV pair."""
-        config = cluster.replay_config(servers=2, layers=(("conv", 10, 4),), iterations=300)
-        run = self.start_run(cluster.with_heartbeat_deadline(config, 100))
+    def test_summary_without_room(self):
+        """A directory in the place of summary.json, which nothing replaces, is for a full disk."""
+        config = cluster.replay_config(iterations=300)
+        run = self.start_run(config, "--restarts=1")
         run.await_output("iteration ")
-        pid = self.pid_of("server", 1)
-        os.kill(pid, signal.SIGSTOP)
-        self.assertEqual(run.wait(), cluster.PEER_LOST)
-        self.assert_nothing_left()
-        self.assertIn("all workers ended with the same parameters", run.output())
-        self.assertIn("server-1 was killed by signal 9", run.output())
+        os.makedirs(self.path("out/summary.json/full"))
+        run.await_output(
+            "all workers ended with the same parameters(.*\n)*"
+            ".*can't rename .*summary.json.*; this is tried again every second, "
+        )
+        shutil.rmtree(self.path("out/summary.json"))
+        self.assertEqual(run.wait(), cluster.SUCCESS)
+        self.assertEqual(self.read_json("out/summary.json")["iterations"], 300)
 
 
 if __name__ == "__main__":

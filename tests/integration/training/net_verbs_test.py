@@ -6,8 +6,6 @@ import re
 import cluster
 import lenet
 
-FAILURE = 1  # of a kind that has no exit status of its own
-
 
 class NetVerbsTest(lenet.LenetTest):
     def verb(self, *arguments, code=cluster.SUCCESS):
@@ -112,7 +110,7 @@ class NetVerbsTest(lenet.LenetTest):
             "--iterations=1",
             prefix=("prlimit", "--as=4000000000"),  # libtorch itself needs a half of it
         )
-        self.assertEqual(process.wait(), FAILURE, process.output())
+        self.assertEqual(process.wait(), cluster.FAILURE, process.output())
         self.assertRegex(
             process.output(),
             r"^poseidon test: the host has no memory left: .*allocate 8000000000 bytes.*"
