@@ -1,10 +1,22 @@
 #include "caffe_adapter/patch/test_log.h"
 
+#include <charconv>
 #include <cstdlib>
 #include <regex>
 #include <utility>
 
 namespace poseidon {
+namespace {
+
+// As glog writes it, with a point. The process is the user's, and std::strtof would go by its
+// locale, which may have a comma there. By way of a double, whose range has every loss.
+float NumberOf(const std::string& text) {
+  double number = 0;
+  std::from_chars(text.data(), text.data() + text.size(), number);
+  return static_cast<float>(number);
+}
+
+}  // namespace
 
 void CaffeTestLog::Read(const std::string& message) {
   // Most messages are no tests; regular expressions are slow.
@@ -23,9 +35,9 @@ void CaffeTestLog::Read(const std::string& message) {
   }
   if (net_ != 0 || !std::regex_match(message, match, output)) return;
   if (match[3].matched) {
-    result_.set_test_loss(result_.test_loss() + std::strtof(match[3].str().c_str(), nullptr));
+    result_.set_test_loss(result_.test_loss() + NumberOf(match[3].str()));
   } else if (match[1] == accuracy_blob_ && !result_.has_test_accuracy()) {
-    result_.set_test_accuracy(std::strtof(match[2].str().c_str(), nullptr));
+    result_.set_test_accuracy(NumberOf(match[2].str()));
   }
 }
 
