@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
 #include <iterator>
 #include <sstream>
 #include <thread>
@@ -31,6 +32,10 @@ constexpr Duration kConnectingTime = Seconds(15);
 // may empty a log, and weeks may lie between.
 constexpr std::string_view kStarted = "poseidon: started in ";
 
+// The end of the line behind which the result comes. A login shell may write before it whatever its
+// files tell it to.
+constexpr std::string_view kResult = "poseidon: the result";
+
 // For /bin/sh there. Descriptor 3 is the shell's own input, of which the program gets nothing: its
 // end means that nobody waits for the program any more. The one who watches it keeps no stream open
 // that the remote shell would wait for. The program leads a process group, so that what it has
@@ -47,7 +52,8 @@ std::string ScriptFor(const RemoteShell& shell, const RemoteCommand& command) {
   const auto signal_all = [](const std::string& signal) {
     return "kill -" + signal + " -- -$daemon || kill -" + signal + " $daemon";
   };
-  std::string script = "here=$(mktemp -d " + ShellQuoted(shell.directory) +
+  // A banner of the host's need not end with a line, and what the script says begins one.
+  std::string script = "echo >&2; here=$(mktemp -d " + ShellQuoted(shell.directory) +
                        "/poseidon-XXXXXXXXXX) && head -c " + std::to_string(command.job.size()) +
                        " > " + job + " || exit 1\n";
   script += EnterWorkingDirectory() + " || echo there is no directory " + directory +
@@ -66,7 +72,10 @@ std::string ScriptFor(const RemoteShell& shell, const RemoteCommand& command) {
   script += "wait $daemon; code=$?; [ $code -ne " + std::to_string(kConnectionFailed) +
             " ] || code=" + std::to_string(static_cast<int>(ExitCode::kFailure)) + "\n";
   script += "kill -KILL -- -$daemon 2>/dev/null\n";
-  if (!command.result.empty()) script += "cat " + out + "/" + command.result + " 2>/dev/null\n";
+  if (!command.result.empty()) {
+    script +=
+        "echo " + ShellQuoted(kResult) + "; cat " + out + "/" + command.result + " 2>/dev/null\n";
+  }
   // The watcher goes last, so that it cleans up where this shell is killed before it has.
   script += clean + "\n{ kill $watcher; wait $watcher; } 2>/dev/null\nexit $code\n";
   return script;
@@ -91,6 +100,18 @@ ExitStatus Interpret(const ExitStatus& shell, const ChildProcess& process) {
   const bool interrupted = shell.code == static_cast<int>(ExitCode::kInterrupted);
   if (signal < 1 || signal > kHighestSignal || interrupted) return shell;
   return {0, signal};
+}
+
+// Leaves in the file what stands behind kResult, and nothing where that has not come.
+void KeepResult(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string line;
+  while (std::getline(file, line) && !line.ends_with(kResult)) {
+  }
+  std::ostringstream result;
+  if (file.good()) result << file.rdbuf();
+  file.close();
+  std::ofstream(path, std::ios::binary) << result.view();
 }
 
 }  // namespace
@@ -153,7 +174,10 @@ ChildProcess StartRemotely(const RemoteShell& shell, const RemoteCommand& comman
   child.output = command.output;
   child.piped_input = true;
   child.log_mark = kStarted;
-  child.interpret = Interpret;
+  child.interpret = [output = command.output](const ExitStatus& end, const ChildProcess& process) {
+    if (!output.empty()) KeepResult(output);
+    return Interpret(end, process);
+  };
   ChildProcess process(std::move(child));
   process.Write(command.job);
   return process;

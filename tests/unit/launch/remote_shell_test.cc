@@ -33,7 +33,12 @@ class RemoteShellTest : public testing::Test {
     command.command = {"/bin/sh", "-c", script};
     command.is_daemon = false;
     command.log = directory_.Path("log");
+    command.result = "result";
+    command.output = directory_.Path("result");
     return StartRemotely(shell, command).Wait();
+  }
+  std::string Result() const {
+    return ReadRegularFile(directory_.Path("result"), ExitCode::kFailure);
   }
 
   TemporaryDirectory directory_;
@@ -101,6 +106,27 @@ TEST_F(RemoteShellTest, ThatAProgramHasRunIsKnownWithoutItsLog) {
     const ExitStatus lost = EndOf("exit 0", "(eval \"$1\"); " + gone + "; exit 255");
     EXPECT_EQ(lost.signal, SIGHUP) << gone << ": it " << lost.ToString();
   }
+}
+
+// What ~/.bashrc, ~/.zshenv or ~/.cshrc prints comes before all that the program's own files say.
+TEST_F(RemoteShellTest, AResultIsWhatTheProgramHasLeftWhateverALoginShellPrints) {
+  const std::string greet = "echo Welcome to node0; printf %s 'no end of a line'; ";
+  const std::string leave = "printf '1\\000\\n\\n2' > \"${POSEIDON_JOB%/*}/result\"";
+  EXPECT_TRUE(EndOf(leave, greet + "eval \"$1\"").ok());
+  EXPECT_EQ(Result(), std::string("1\0\n\n2", 5));
+  EXPECT_TRUE(EndOf(leave).ok());
+  EXPECT_EQ(Result(), std::string("1\0\n\n2", 5));
+  EXPECT_TRUE(EndOf("exit 0", greet + "eval \"$1\"").ok());
+  EXPECT_EQ(Result(), "");
+  EXPECT_FALSE(EndOf("exit 0", greet + "exit 255").ok());
+  EXPECT_EQ(Result(), "");
+}
+
+// sshd's Banner, which need not end with a line.
+TEST_F(RemoteShellTest, ThatAProgramHasRunIsKnownBehindABanner) {
+  const std::string banner = "printf %s 'For members only' >&2; ";
+  const ExitStatus lost = EndOf("exit 0", banner + "(eval \"$1\"); exit 255");
+  EXPECT_EQ(lost.signal, SIGHUP) << lost.ToString();
 }
 
 // Such as sshd with its MaxStartups.
