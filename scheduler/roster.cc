@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "core/net/ip_networks.h"
 #include "scheduler/agreement/config_difference.h"
 #include "transport/membership/member.h"
 
@@ -255,6 +256,22 @@ std::string Roster::Missing() const {
   const std::string server_text = MissingRanks("server", servers);
   if (worker_text.empty() || server_text.empty()) return worker_text + server_text;
   return worker_text + " and " + server_text;
+}
+
+std::string Roster::Unreachable() const {
+  std::string here;
+  bool others = false;
+  for (const auto& [id, entry] : entries_) {
+    if (IsLoopbackName(entry.node.host())) {
+      here += (here.empty() ? "" : ", ") + Describe(entry.node);
+    } else {
+      others = true;
+    }
+  }
+  if (here.empty() || !others) return "";
+  return "nodes on other machines do not reach " + here +
+         " at a loopback address; start what is on that machine with --host=ADDRESS, which they "
+         "reach, or remove its name from the loopback addresses in its /etc/hosts";
 }
 
 }  // namespace poseidon

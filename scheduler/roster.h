@@ -73,6 +73,9 @@ class Roster {
   std::vector<wire::Node> nodes() const;
   // "2 workers (ranks 1, 3) and server 0"; empty if complete.
   std::string Missing() const;
+  // A sentence's part that names those at loopback addresses and says what to do, where others are
+  // elsewhere, who would find themselves there; empty if there are none.
+  std::string Unreachable() const;
 
  private:
   struct Entry {

@@ -434,7 +434,9 @@ Envelope SchedulerActor::ToNode(MessageKind kind, const NodeId& node, const Payl
 }
 
 void SchedulerActor::End(ExitCode code, const std::string& reason, Outbox& outbox) {
-  End(MakeEnd(code, reason), outbox);
+  // Who is not reached keeps others waiting.
+  const std::string unreachable = code == ExitCode::kDeadlineExceeded ? roster_.Unreachable() : "";
+  End(MakeEnd(code, reason + (unreachable.empty() ? "" : "; " + unreachable)), outbox);
 }
 
 void SchedulerActor::End(const wire::End& end, Outbox& outbox) {

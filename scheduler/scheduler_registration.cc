@@ -61,6 +61,7 @@ void SchedulerActor::OnRegister(const Envelope& envelope, Outbox& outbox) {
   }
   if (phase_ == Phase::kGathering && roster_.complete()) {
     MakeView(view_number_, outbox);
+    if (const std::string who = roster_.Unreachable(); !who.empty()) Tell(who, outbox);
     EnterPhase(Phase::kDeclaring, outbox);
   }
   if (answer.news) {

@@ -43,6 +43,25 @@ class RosterTest : public testing::Test {
   Roster roster_{TestJob(), kFingerprint, 3};
 };
 
+// As on a machine that has its own name at 127.0.1.1, where the scheduler is, too.
+TEST_F(RosterTest, NamesThoseWhomOtherMachinesCanNotReach) {
+  const auto add = [&](Role role, int rank, const std::string& host) {
+    const auto incarnation = static_cast<uint64_t>(rank) + 1;
+    wire::Register request = Request(role, rank, incarnation);
+    request.mutable_node()->set_host(host);
+    roster_.Register(request, {});
+  };
+  EXPECT_EQ(roster_.Unreachable(), "");
+  add(Role::kServer, 0, "127.0.0.1");
+  add(Role::kWorker, 0, "::1");
+  EXPECT_EQ(roster_.Unreachable(), "") << "all are on one machine";
+  add(Role::kWorker, 1, "10.0.0.2");
+  EXPECT_THAT(roster_.Unreachable(),
+              testing::StartsWith("nodes on other machines do not reach server 0 (127.0.0.1, "
+                                  "process 7), worker 0 (::1, process 7) at a loopback address; "
+                                  "start what is on that machine with --host=ADDRESS, "));
+}
+
 TEST_F(RosterTest, GivesWishesAndElseTheLowestFreeRank) {
   EXPECT_EQ(Rank(Role::kWorker, 1, 1), 1);
   EXPECT_EQ(Rank(Role::kWorker, -1, 2), 0);

@@ -21,6 +21,7 @@ namespace {
 constexpr NodeId kServer{Role::kServer, 0};
 constexpr NodeId kWorkers[] = {{Role::kWorker, 0}, {Role::kWorker, 1}};
 constexpr double kStall = 300;  // seconds
+constexpr TimerId kPhaseDeadline = 1;
 
 SchedulerOptions TwoWorkers(Recovery::Mode mode) {
   SchedulerOptions options;
@@ -118,11 +119,12 @@ class SchedulerDeadlinesTest : public testing::Test {
     SendAs(node, MakeEnvelope(kind, {{Role::kScheduler, 0}, kControlLane}, message));
   }
 
-  void Register(const NodeId& node, uint64_t incarnation, int lanes = 1) {
+  void Register(const NodeId& node, uint64_t incarnation, int lanes = 1,
+                const std::string& host = "node") {
     wire::Register request;
     request.mutable_node()->set_role(static_cast<uint32_t>(node.role));
     request.mutable_node()->set_rank(node.rank);
-    request.mutable_node()->set_host("node");
+    request.mutable_node()->set_host(host);
     for (int lane = 0; lane < kFirstDataLane + lanes; ++lane) {
       request.mutable_node()->add_endpoints("somewhere");
     }
@@ -370,7 +372,6 @@ TEST_F(SchedulerDeadlinesTest, ASnapshotIsAskedForAgainUntilItMustHaveBeenWritte
 }
 
 TEST_F(SchedulerDeadlinesTest, AStoppedJobWhosePlaceNobodyTakesIsInterrupted) {
-  constexpr TimerId kPhaseDeadline = 1;
   BeginTraining();
   FallSilent(kWorkers[1]);
   Hold();
@@ -379,6 +380,26 @@ TEST_F(SchedulerDeadlinesTest, AStoppedJobWhosePlaceNobodyTakesIsInterrupted) {
   scheduler_->OnTimer(kPhaseDeadline, outbox_);
   TakeSent();
   EXPECT_THAT(TakeEnd(), testing::StartsWith("130 a signal stopped it; lost worker 1"));
+}
+
+// Such a machine's nodes find the scheduler, and all seems well until others look for them.
+TEST_F(SchedulerDeadlinesTest, NodesThatOthersDoNotReachAreNamedAtTheStartAndInTheEnd) {
+  options_ = TwoWorkers(Recovery::NONE);
+  StartScheduler();
+  Register(kServer, 1, 1, "127.0.0.1");
+  Register(kWorkers[0], 2, 1, "127.0.0.1");
+  EXPECT_EQ(Notices(), "");
+  Register(kWorkers[1], 3);
+  const std::string named =
+      "nodes on other machines do not reach server 0 (127.0.0.1, process 0), worker 0";
+  EXPECT_THAT(Notices(), testing::StartsWith(named));
+  DeclareModel();
+  outbox_.Clear();
+  scheduler_->OnTimer(kPhaseDeadline, outbox_);
+  TakeSent();
+  EXPECT_THAT(TakeEnd(), testing::AllOf(testing::StartsWith("4 server 0"),
+                                        testing::HasSubstr("did not get ready to train"),
+                                        testing::HasSubstr(named)));
 }
 
 // Between its plan and the start of that the next scheduler is lost, too.
