@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "core/files/directories.h"
 #include "core/net/host_address.h"
+#include "core/net/ip_networks.h"
 #include "core/process/allowance.h"
 #include "core/time.h"
 #include "core/units.h"
@@ -108,6 +109,37 @@ std::vector<std::string> AddressesOf(const std::vector<std::string>& hosts) {
       throw ConfigError("this machine does not know the address of \"" + host +
                         "\", which the others are to let in; write the address behind the host's "
                         "name, or say in the job's `security` who may connect");
+    }
+  }
+  return addresses;
+}
+
+// The address from which this machine, which `host` is, reaches `other`, where the name means a
+// loopback address here: Debian's installer writes a machine's own so into /etc/hosts.
+std::string OwnAddress(const Host& host, const std::string& other) {
+  const bool is_name = !IsIpAddress(host.address);
+  if (const auto own = is_name ? OwnAddressTowards(other) : std::nullopt) return *own;
+  throw ConfigError(host.name + " is at " + host.address +
+                    ", a loopback address, at which other hosts find themselves; write its "
+                    "address behind its name in the hosts file");
+}
+
+// At which the hosts reach each other. `by_name`: names, which may mean other addresses there, stay
+// as far as they can.
+std::vector<std::string> AddressesAmong(const std::vector<Host>& hosts, bool by_name) {
+  std::vector<std::string> addresses;
+  std::optional<std::string> other;  // of another machine
+  for (const Host& host : hosts) {
+    const std::vector<std::string> found = poseidon::AddressesOf(host.address);
+    addresses.push_back(found.empty() ? host.address : found.front());
+    if (!found.empty() && !IsLoopbackName(found.front())) other = found.front();
+  }
+  for (size_t i = 0; i < hosts.size(); ++i) {
+    const bool is_loopback = IsLoopbackName(addresses[i]);
+    if (!other || (by_name && !is_loopback)) {
+      addresses[i] = hosts[i].address;
+    } else if (is_loopback) {
+      addresses[i] = OwnAddress(hosts[i], *other);
     }
   }
   return addresses;
@@ -300,8 +332,7 @@ PointResult RunPoint(const ExperimentPoint& real, const ProcessOptions& options,
   ThrowIf(WhyNotRun(real, remote.hosts.size()));
   const ExperimentPoint point = Disturbed(real);
   const Iterations iterations = IterationsOf(point, options);
-  std::vector<std::string> addresses;
-  for (const Host& host : remote.hosts) addresses.push_back(host.address);
+  const std::vector<std::string> addresses = AddressesAmong(remote.hosts, point.job.has_security());
   Job job = JobFor(point, iterations, addresses);
   if (job.training().threads() == 0) {
     const auto first = remote.hosts.begin();
@@ -325,7 +356,7 @@ PointResult RunPoint(const ExperimentPoint& real, const ProcessOptions& options,
     started.command = {remote.programs + "/" + command.program};
     started.command.insert(started.command.end(), command.flags.begin(), command.flags.end());
     if (!scheduler && host.address != host.name) {
-      started.command.push_back("--host=" + host.address);
+      started.command.push_back("--host=" + addresses[machine]);
     }
     started.job = text_for_hosts;
     started.log = LogOf(options, command);

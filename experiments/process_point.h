@@ -64,7 +64,8 @@ std::optional<std::string> WhyNotRun(const ExperimentPoint& point, size_t hosts)
 PointResult EmulatePoint(const ExperimentPoint& point, const ProcessOptions& options);
 
 // The links are what the hosts have; the point's bandwidth and latency are what the planner is
-// told. Throws as EmulatePoint does.
+// told. Throws as EmulatePoint does, and ConfigError that names a host which the others don't
+// reach.
 PointResult RunPoint(const ExperimentPoint& point, const ProcessOptions& options,
                      const RemoteOptions& remote);
 

@@ -3,7 +3,6 @@
 import itertools
 import json
 import os
-import shutil
 import unittest
 
 import remote
@@ -149,14 +148,7 @@ class NamespacesTest(remote.NamespacesTest, DoctorTest):
     @cluster.slow
     def test_own_names_at_loopback_addresses(self):
         """As Debian's installer writes them into /etc/hosts. The user's machine is a host, too."""
-        addresses = dict(zip(self.names, (self.home, *self.addresses)))
-        for name in self.names:
-            folder = f"/etc/netns/{name}"
-            os.makedirs(folder)
-            self.addCleanup(shutil.rmtree, folder)
-            with open(f"{folder}/hosts", "w", encoding="ascii") as file:
-                for other, address in addresses.items():
-                    file.write(f"{'127.0.1.1' if other == name else address} {other}\n")
+        self.write_own_names()
         home, other = self.names[:2]
         self.write("hosts", f"{home}\n{other}\n")
         doctor = self.on_hosts(cluster.replay_config())

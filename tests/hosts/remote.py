@@ -273,6 +273,17 @@ class NamespacesTest(HostsTest):
     def enter_home(self):
         return self.enter(self.names[0])
 
+    def write_own_names(self):
+        """Each machine finds the others by name, and its own name at a loopback address."""
+        addresses = dict(zip(self.names, (self.home, *self.addresses)))
+        for name in self.names:
+            folder = f"/etc/netns/{name}"
+            os.makedirs(folder)
+            self.addCleanup(shutil.rmtree, folder)
+            with open(f"{folder}/hosts", "w", encoding="ascii") as file:
+                for other, address in addresses.items():
+                    file.write(f"{'127.0.1.1' if other == name else address} {other}\n")
+
     @staticmethod
     def port_of(number):
         """The bridge's port to a host, from 1."""

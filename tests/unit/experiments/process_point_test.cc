@@ -1,16 +1,20 @@
 // What real processes get of a point, and which points they can't stand for.
 #include "experiments/process_point.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "client/pace/compute_disturbance.h"
 #include "core/error.h"
+#include "core/net/host_address.h"
 #include "proto/text_format.h"
 #include "tests/unit/experiments/experiment_fixture.h"
+#include "tests/unit/temporary_directory.h"
 
 namespace poseidon {
 namespace {
@@ -19,20 +23,71 @@ namespace {
 class ProcessJobTest : public ExperimentTest {
  protected:
   Job JobFor(const ExperimentPoint& point, const std::map<std::string, int>& cores = {}) const {
-    ProcessOptions options;
-    options.directory = Path("processes");
     RemoteOptions remote;
     remote.cores = cores;
     for (int i = 0; i < point.job.cluster().workers(); ++i) {
       remote.hosts.push_back({"host" + std::to_string(i), "127.0.0.1"});
     }
+    EXPECT_THROW(Run(point, remote), Error);
+    return WrittenJob();
+  }
+  // Of two workers, on hosts that are reached there.
+  Job JobAt(const std::string& first, const std::string& second) const {
+    EXPECT_THROW(RunAt(first, second, Points(kExperiment)[0]), Error);
+    return WrittenJob();
+  }
+
+  void RunAt(const std::string& first, const std::string& second,
+             const ExperimentPoint& point) const {
+    RemoteOptions remote;
+    remote.hosts = {{"host0", first}, {"host1", second}};
+    Run(point, remote);
+  }
+
+  ProcessOptions Options() const {
+    ProcessOptions options;
+    options.directory = Path("processes");
+    return options;
+  }
+  void Run(const ExperimentPoint& point, RemoteOptions remote) const {
     remote.shell = "false";
-    EXPECT_THROW(RunPoint(point, options, remote), Error);
+    RunPoint(point, Options(), remote);
+  }
+  Job WrittenJob() const {
     Job job;
-    ReadTextFile(options.directory + "/job.prototxt", job);
+    ReadTextFile(Options().directory + "/job.prototxt", job);
     return job;
   }
 };
+
+constexpr const char* kElsewhere = "192.0.2.1";  // of a network for documentation (RFC 5737)
+
+// As where /etc/hosts has a machine's own name at 127.0.1.1, and the command is entered there.
+TEST_F(ProcessJobTest, OtherHostsGetAnAddressOfThisMachineThatTheyReach) {
+  const std::optional<std::string> own = OwnAddressTowards(kElsewhere);
+  if (!own) GTEST_SKIP() << "this machine has no network";
+  for (const bool is_first : {true, false}) {
+    const Job job = is_first ? JobAt("localhost", kElsewhere) : JobAt(kElsewhere, "localhost");
+    EXPECT_EQ(job.cluster().scheduler_host(), is_first ? *own : kElsewhere);
+    EXPECT_THAT(job.security().allow(), testing::UnorderedElementsAre(*own, kElsewhere));
+  }
+  ExperimentPoint point = Points(kExperiment)[0];
+  for (const auto& [first, second] : {std::pair("127.0.0.1", kElsewhere), {kElsewhere, "::1"}}) {
+    const std::string loopback = first == kElsewhere ? "host1 is at ::1" : "host0 is at 127.0.0.1";
+    EXPECT_THAT(MessageOf<ConfigError>([&] { RunAt(first, second, point); }),
+                testing::AllOf(testing::StartsWith(loopback + ", a loopback address"),
+                               testing::HasSubstr("write its address behind its name")));
+  }
+}
+
+TEST_F(ProcessJobTest, HostsAreNamedAsTheyWereWhereThatIsAsWell) {
+  EXPECT_EQ(JobAt("localhost", "localhost").cluster().scheduler_host(), "localhost");
+  // The others may have other addresses for a name, and who may connect is said.
+  ExperimentPoint point = Points(kExperiment)[0];
+  point.job.mutable_security()->add_allow("10.0.0.0/8");
+  EXPECT_THROW(RunAt("-nobody", "10.0.0.2", point), Error);
+  EXPECT_EQ(WrittenJob().cluster().scheduler_host(), "-nobody");
+}
 
 TEST_F(ProcessJobTest, ReplaysVaryAsSimulatedMachinesDo) {
   ExperimentPoint point = Points(kExperiment)[0];
