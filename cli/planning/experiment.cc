@@ -1,7 +1,6 @@
 #include "cli/planning/experiment.h"
 
 #include <glog/logging.h>
-#include <signal.h>
 
 #include <algorithm>
 #include <atomic>
@@ -28,7 +27,7 @@
 #include "cli/input/model_source.h"
 #include "cli/input/output_directory.h"
 #include "cli/output/experiment_progress.h"
-#include "core/child_process.h"
+#include "cli/output/experiment_report.h"
 #include "core/process/allowance.h"
 #include "core/process/program_directory.h"
 #include "core/program.h"
@@ -409,9 +408,9 @@ void CompareWithOthers(const ExperimentResults& results, ExperimentMode mode,
   }
 }
 
-// What tells the report of which points not to wait for, in all modes that were ever executed.
-std::vector<std::string> LeftOutFlags(const ExperimentResults& results, ExperimentMode executed) {
-  std::vector<std::string> flags;
+// What tells the report for which points to wait, in all modes that were ever executed.
+std::vector<std::string> ReportFlags(const ExperimentResults& results, ExperimentMode executed) {
+  std::vector<std::string> flags = {"--points=" + std::to_string(results.points().size())};
   for (const ExperimentMode mode :
        {ExperimentMode::kSimulate, ExperimentMode::kEmulate, ExperimentMode::kRun}) {
     if (mode != executed && !results.HasAny(mode)) continue;
@@ -419,37 +418,6 @@ std::vector<std::string> LeftOutFlags(const ExperimentResults& results, Experime
                     std::to_string(PointsToDo(results, mode).LeftOut()));
   }
   return flags;
-}
-
-// False if there is no report. Throws Interrupted.
-bool MakeReport(const ExperimentResults& results, ExperimentMode mode, Interruption& interruption) {
-  const std::string& directory = results.directory();
-  // Debian's Python has Debian's matplotlib; another one that comes first in PATH may not.
-  const std::string debians = "/usr/bin/python3";
-  const std::string script = SupportFile("poseidon_report/report.py");
-  ChildOptions options;
-  options.name = "the report";
-  options.command = {fs::exists(debians) ? debians : "python3", script, directory,
-                     "--points=" + std::to_string(results.points().size())};
-  for (const std::string& left_out : LeftOutFlags(results, mode)) {
-    options.command.push_back(left_out);
-  }
-  options.log = directory + "/report.log";
-  options.inherit_output = true;
-  ChildProcess report(std::move(options));
-  while (!report.Poll()) {
-    if (interruption.Pending()) {
-      report.Signal(SIGINT);  // so that it leaves nothing half written
-      report.Wait();
-      throw Interrupted();
-    }
-    std::this_thread::sleep_for(kTick);
-  }
-  const ExitStatus& status = *report.Poll();
-  if (status.ok()) return true;
-  std::cout << "no report: " << script << ' ' << status.ToString() << "; see " << report.log()
-            << std::endl;
-  return false;
 }
 
 }  // namespace
@@ -482,7 +450,7 @@ ExitCode ExperimentVerb() {
   try {
     execution.Execute(todo.points);
     std::cout << "results: " << directory << "/results.csv" << std::endl;
-    reported = MakeReport(results, mode, interruption);
+    reported = MakeReport(directory, ReportFlags(results, mode), interruption, std::cout);
   } catch (const Error& error) {
     if (error.exit_code() != ExitCode::kInterrupted) throw;
     throw Error(ExitCode::kInterrupted,
