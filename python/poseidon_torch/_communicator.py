@@ -1,6 +1,7 @@
 """The C interface's Communicator by ctypes; how it is called, _library says."""
 
 import ctypes
+import os
 from ctypes import POINTER, c_char_p, c_double, c_int, c_int64, c_void_p
 from typing import Callable, Sequence
 
@@ -67,7 +68,7 @@ class Communicator:
             lanes=lanes,
             deadline_seconds=deadline_seconds,
             interrupted=self._call.interrupted,
-            key_file=key_file.encode(),
+            key_file=os.fsencode(key_file),
             allow=networks,
             networks=len(allow),
         )

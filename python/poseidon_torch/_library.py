@@ -5,6 +5,7 @@ leaves the call that waited, if the main thread did, which is where Python runs 
 """
 
 import ctypes
+import os
 import pathlib
 import shutil
 import sys
@@ -284,10 +285,10 @@ class Session:
         self._memory_pointer = ctypes.pointer(self._memory)
         self._blocks = Blocks()
         options = _SessionOptions(
-            job=job.encode(),
+            job=os.fsencode(job),
             job_text=job_text.encode(),
             host=host.encode(),
-            trace_directory=trace_directory.encode(),
+            trace_directory=os.fsencode(trace_directory),
             rank=rank,
             interrupted=self._call.interrupted,
             goes_back=1,

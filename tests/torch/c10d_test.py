@@ -4,6 +4,7 @@
 import concurrent.futures
 import contextlib
 import datetime
+import os
 import pathlib
 import random
 import subprocess
@@ -58,7 +59,8 @@ class C10d(unittest.TestCase):
             self.assertRegex(processes.output(0), r"missed after .* s: rank 1 \(.*\)")
 
     def test_a_key_keeps_others_out(self):
-        with tempfile.TemporaryDirectory() as folder:
+        # In a directory whose name is no UTF-8.
+        with tempfile.TemporaryDirectory(prefix=os.fsdecode(b"\xe9")) as folder:
             program = _library.find_program("poseidon")
             subprocess.run([program, "keys", f"--out={folder}"], check=True, capture_output=True)
             key = str(pathlib.Path(folder) / "job.key")

@@ -95,7 +95,9 @@ class Job(OneProcess):
             self.expect_refusal("call poseidon_torch.init() first", model, optimizer)
 
     def test_the_trace_where_daemons_run_already(self):
-        folder = pathlib.Path(self._scratch.name)
+        # Not every file system's names are UTF-8.
+        folder = pathlib.Path(self._scratch.name, os.fsdecode(b"\xe9"))
+        folder.mkdir()
         config = folder / "config.prototxt"
         config.write_text(
             f"cluster {{ workers: 1 servers: 1 scheduler_port: {ranks.free_port()} }} training {{ trace: true }}"
