@@ -10,6 +10,7 @@
 #include "proto/journal.pb.h"
 #include "proto/wire.pb.h"
 #include "tests/fuzz/fuzz.h"
+#include "transport/zmq/zmq_frame.h"
 
 namespace {
 
@@ -116,7 +117,7 @@ void WriteJournal(const fs::path& directory) {
 void WriteFrame(const fs::path& directory) {
   fs::create_directories(directory);
   poseidon::wire::FrameHeader header;
-  header.set_version(3);
+  header.set_version(poseidon::kProtocolVersion);
   header.set_kind(31);
   header.set_from_role(2);
   header.set_body_bytes(4);

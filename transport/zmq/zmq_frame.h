@@ -12,7 +12,7 @@
 namespace poseidon {
 
 // Goes up when a node could misread a frame of an older one; frames of another version are dropped.
-constexpr uint32_t kProtocolVersion = 3;
+constexpr uint32_t kProtocolVersion = 4;
 
 // wire::FrameHeader, serialized. `to` and the body itself are not part of it. `number`: of the
 // frame among those of its way; 0: it has none.
