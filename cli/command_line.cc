@@ -8,6 +8,7 @@
 
 #include "cli/help.h"
 #include "cli/verbs.h"
+#include "core/process/build_identity.h"
 #include "core/text/nearest.h"
 
 namespace poseidon {
@@ -156,7 +157,7 @@ ExitCode RunCommand(const std::vector<std::string>& arguments, std::ostream& out
     return ExitCode::kSuccess;
   }
   if (words[0] == "--version") {
-    out << "poseidon " POSEIDON_VERSION "\n";
+    out << "poseidon " << BuildIdentity() << "\n";
     return ExitCode::kSuccess;
   }
   if (words[0].starts_with("-")) {

@@ -17,6 +17,7 @@
 #include "core/net/host_address.h"
 #include "core/own_flags.h"
 #include "core/process/bounded_output.h"
+#include "core/process/build_identity.h"
 #include "core/program.h"
 #include "core/steady_now.h"
 #include "launch/given_up.h"
@@ -180,6 +181,7 @@ ExitCode Run() {
   scheduler.job = WithoutKey(config.job);
   scheduler.job_fingerprint = config.fingerprint;
   scheduler.planner = PlanByTrial;
+  scheduler.build = BuildIdentity();
   scheduler.epoch = journal ? journal->state().base : DrawRandom();
   scheduler.host_is_own = host_is_own;
   // A node on this machine is called by the address from which it speaks to the scheduler, if by

@@ -4,11 +4,15 @@
 #include <limits>
 
 #include "core/net/ip_networks.h"
+#include "core/text/utf8.h"
 #include "scheduler/agreement/config_difference.h"
 #include "transport/membership/member.h"
 
 namespace poseidon {
 namespace {
+
+// What of a build is shown: it is a node's word.
+constexpr size_t kMostOfABuild = 80;
 
 std::string MissingRanks(const char* role, const std::vector<int>& ranks) {
   if (ranks.empty()) return "";
@@ -24,9 +28,10 @@ Roster::Answer Refused(std::string reason) {
 
 }  // namespace
 
-Roster::Roster(Job job, uint64_t job_fingerprint, int least_endpoints)
+Roster::Roster(Job job, uint64_t job_fingerprint, std::string build, int least_endpoints)
     : job_(std::move(job)),
       job_fingerprint_(job_fingerprint),
+      build_(std::move(build)),
       least_endpoints_(least_endpoints),
       workers_(job_.cluster().workers()) {}
 
@@ -132,7 +137,19 @@ int Roster::LeastEndpoints() const {
   return least;
 }
 
+std::string Roster::DifferenceOfBuild(const wire::Register& request) const {
+  const std::string& build = request.build();
+  if (build.empty() || build_.empty() || build == build_) return "";
+  return "it is of build " + Printable(build.substr(0, kMostOfABuild)) + ", the scheduler of " +
+         build_ + "; install the same build on every machine, and start this process again";
+}
+
 std::string Roster::DifferenceFromJob(const wire::Register& request) const {
+  // Whoever belongs to another run has another port to ask, whatever it is of.
+  const bool same_run = !request.has_job() || request.job().run() == job_.run();
+  if (std::string difference = DifferenceOfBuild(request); same_run && !difference.empty()) {
+    return difference;
+  }
   if (request.job_fingerprint() != job_fingerprint_) {
     return DescribeDifference(job_, request.has_job() ? &request.job() : nullptr);
   }

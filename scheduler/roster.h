@@ -30,8 +30,9 @@ class Roster {
     bool news = false;      // admitted now for the first time
   };
 
-  // `job` is the scheduler's, `least_endpoints` how many lanes a node must offer.
-  Roster(Job job, uint64_t job_fingerprint, int least_endpoints);
+  // `job` is the scheduler's, and so is `build`, of which nodes must be that name theirs (empty:
+  // they may be of any); `least_endpoints` is how many lanes a node must offer.
+  Roster(Job job, uint64_t job_fingerprint, std::string build, int least_endpoints);
 
   Answer Register(const wire::Register& request, Time now);
   // What of the node does not fit this job; empty if all does.
@@ -93,6 +94,8 @@ class Roster {
                std::vector<wire::Node>& assigned);
   // Where ranks are vacated a place is a rank already. Returns those that had none.
   std::vector<wire::Node> ConfirmPlaces();
+  // "" if the node is of this build, or either is of none that is known.
+  std::string DifferenceOfBuild(const wire::Register& request) const;
   static std::vector<RankWish> WishesOf(const std::vector<Entry>& entries);
   std::optional<int> FreeRank(Role role, int wanted) const;
   // Why FreeRank found none.
@@ -102,6 +105,7 @@ class Roster {
 
   Job job_;
   uint64_t job_fingerprint_;
+  std::string build_;
   int least_endpoints_;
   std::map<NodeId, Entry> entries_;
   std::map<std::pair<Role, uint64_t>, NodeId> by_incarnation_;

@@ -49,7 +49,7 @@ SchedulerActor::SchedulerActor(SchedulerOptions options)
     : options_(std::move(options)),
       timing_(TimingOf(options_.job)),
       roster_(
-          options_.job, options_.job_fingerprint,
+          options_.job, options_.job_fingerprint, options_.build,
           kFirstDataLane + (PlansLanes(options_.job) ? 1 : options_.job.communication().lanes())),
       spares_(options_.job.recovery()) {
   if (options_.journal && options_.journal->term >= 0) options_.epoch = options_.journal->base;

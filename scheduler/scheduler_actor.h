@@ -61,6 +61,7 @@ namespace poseidon {
 struct SchedulerOptions {
   Job job;                       // checked
   uint64_t job_fingerprint = 0;  // of the config that nodes must share
+  std::string build;             // that nodes must be of; empty: of any
   uint64_t epoch = 1;            // of the first view; random, never 0
   // Whether cluster.scheduler_host names the machine that the scheduler runs on.
   bool host_is_own = true;

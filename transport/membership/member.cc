@@ -122,6 +122,7 @@ void Member::SendRegister(Outbox& outbox) {
   if (options_.job != nullptr) *request.mutable_job() = *options_.job;
   request.set_replaces(options_.replaces);
   request.set_base(base_);
+  request.set_build(options_.build);
   Envelope envelope = MakeEnvelope(MessageKind::kRegister, SchedulerControl(), request);
   envelope.departure = std::make_shared<WaitingRegistration>();
   registration_ = envelope.departure;

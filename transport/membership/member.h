@@ -42,6 +42,8 @@ struct MemberOptions {
   uint64_t job_fingerprint = 0;  // of the job config
   // That config, for a refusal that says what differs; null where nobody will read it.
   std::shared_ptr<const Job> job;
+  // BuildIdentity() of this program; empty where all nodes are one process.
+  std::string build;
   uint64_t replaces = 0;  // incarnation of the dead process whose place it takes; 0: none
   // Where the job goes on after a loss: how long this node asks a scheduler that is silent whether
   // it still belongs to the job. nullopt: not at all.

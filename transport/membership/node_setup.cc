@@ -11,6 +11,7 @@
 #include "core/net/host_address.h"
 #include "core/net/ip_networks.h"
 #include "core/process/allowance.h"
+#include "core/process/build_identity.h"
 #include "core/process/resource_limits.h"
 #include "core/steady_now.h"
 #include "proto/job_config.h"
@@ -177,6 +178,7 @@ MemberOptions NodeMemberOptions(const Job& job, uint64_t job_fingerprint, Role r
   options.incarnation = DrawRandom();
   options.job_fingerprint = job_fingerprint;
   options.job = std::make_shared<const Job>(WithoutKey(job));
+  options.build = BuildIdentity();
   options.join_deadline = Seconds(job.cluster().join_deadline_seconds());
   options.heartbeat = TimingOf(job);
   options.scheduler_deadline = SchedulerDeadline(job);

@@ -11,6 +11,7 @@ namespace {
 using testing::HasSubstr;
 
 constexpr uint64_t kFingerprint = 42;
+constexpr const char* kBuild = "1.2.0+aa";
 
 Job TestJob() {
   Job job;
@@ -40,7 +41,7 @@ class RosterTest : public testing::Test {
     return answer.admitted ? answer.admitted->rank() : -1;
   }
 
-  Roster roster_{TestJob(), kFingerprint, 3};
+  Roster roster_{TestJob(), kFingerprint, kBuild, 3};
 };
 
 // As on a machine that has its own name at 127.0.1.1, where the scheduler is, too.
@@ -156,6 +157,43 @@ TEST_F(RosterTest, SaysWhyItRefuses) {
   Rank(Role::kWorker, -1, 4);
   EXPECT_EQ(refusal(Request(Role::kWorker, -1, 5)),
             "the config has 3 worker(s) and all of them are here already");
+}
+
+TEST_F(RosterTest, ANodeOfAnotherBuildIsRefused) {
+  wire::Register request = Request(Role::kWorker, 1, 1);
+  const auto refusal = [&] { return roster_.Register(request, {}).refusal; };
+  request.set_build("1.2.0+bb");
+  EXPECT_EQ(refusal(),
+            "it is of build 1.2.0+bb, the scheduler of 1.2.0+aa; install the same build on every "
+            "machine, and start this process again");
+  // What it reads its config as may differ with it.
+  request.set_job_fingerprint(41);
+  *request.mutable_job() = TestJob();
+  request.mutable_job()->set_name("lenet");
+  EXPECT_THAT(refusal(), HasSubstr("it is of build 1.2.0+bb"));
+  // Of another run's it is of no interest.
+  request.mutable_job()->set_run(7);
+  EXPECT_THAT(refusal(), HasSubstr("it was started for another run"));
+  request = Request(Role::kWorker, 1, 1);
+  request.set_build(std::string(1000, 'b') + "\n");
+  EXPECT_THAT(refusal(), HasSubstr("it is of build " + std::string(80, 'b') + ", the scheduler"));
+  request.set_build("\033[2J");
+  EXPECT_THAT(refusal(), HasSubstr("it is of build \\x1b[2J, the scheduler"));
+  // Its place stays free for one of this build.
+  request.set_build(kBuild);
+  EXPECT_EQ(roster_.Register(request, {}).admitted->rank(), 1);
+  // Nor does it wait for the place of one that is here.
+  wire::Register rival = Request(Role::kWorker, 1, 2);
+  EXPECT_TRUE(roster_.IsTaken(rival));
+  rival.set_build("1.2.0+bb");
+  EXPECT_FALSE(roster_.IsTaken(rival));
+}
+
+TEST(RosterOfNoBuildTest, TakesAnyBuild) {
+  Roster roster(TestJob(), kFingerprint, "", 3);
+  wire::Register request = Request(Role::kWorker, 1, 1);
+  request.set_build("1.2.0+bb");
+  EXPECT_TRUE(roster.Register(request, {}).admitted);
 }
 
 TEST_F(RosterTest, ForgetsTheSilent) {

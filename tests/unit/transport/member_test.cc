@@ -29,6 +29,7 @@ MemberOptions Options() {
   options.scheduler_heartbeat_endpoint = "tcp://there:9701";
   options.incarnation = 11;
   options.job_fingerprint = 12;
+  options.build = "1.2.0+aa";
   return options;
 }
 
@@ -92,6 +93,7 @@ TEST_F(MemberTest, RegistersAgainAndAgain) {
     EXPECT_EQ(Describe(request.node()), "worker (no rank yet) (here, process 3)");
     EXPECT_EQ(request.incarnation(), 11u);
     EXPECT_EQ(request.job_fingerprint(), 12u);
+    EXPECT_EQ(request.build(), "1.2.0+aa");
     EXPECT_EQ(request.node().endpoints_size(), 3);
     ASSERT_EQ(outbox_.timers.size(), 1u);
     const Outbox::Timer timer = outbox_.timers[0];

@@ -10,6 +10,7 @@
 #include <iostream>
 
 #include "core/error.h"
+#include "core/process/build_identity.h"
 #include "core/program.h"
 #include "tests/unit/temporary_directory.h"
 
@@ -82,6 +83,17 @@ TEST(ClaimFilesOf, TellsOfAJobThatHasMoreNodesThanThisProcessMayOpenFilesFor) {
                   ": raise the hard limit");
   job.mutable_cluster()->set_servers(2);
   EXPECT_EXIT(claim(job), testing::ExitedWithCode(0), "files, and a node of this job may .*\n\n");
+}
+
+TEST(NodeMemberOptions, SayOfWhichBuildTheProgramIs) {
+  ZmqOptions options;
+  options.bind_host = "127.0.0.1";
+  const ZmqRuntime runtime({Role::kWorker, -1}, options);
+  Job job;
+  job.mutable_cluster()->set_scheduler_host("localhost");
+  const MemberOptions member = NodeMemberOptions(job, 12, Role::kWorker, -1, "127.0.0.1", runtime);
+  EXPECT_EQ(member.build, BuildIdentity());
+  EXPECT_THAT(member.build, testing::MatchesRegex("[0-9.]+[+][0-9a-f]+"));
 }
 
 Cluster ClusterAt(const std::string& host, double join_deadline) {
