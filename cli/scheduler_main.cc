@@ -111,7 +111,8 @@ std::unique_ptr<Journal> OpenJournal(const JobConfig& config, Interruption& inte
   WritePatiently(JournalPatience(config.job), interruption, [&] {
     MakeDirectories(FLAGS_out);
     journal = std::make_unique<Journal>(
-        path, Journal::Owner{DrawRandom(), config.fingerprint, config.job.name()});
+        path, Journal::Owner{DrawRandom(), config.fingerprint, config.job.name(),
+                             std::string(BuildIdentity())});
   });
   TellOfPast(*journal, path);
   return journal;
@@ -180,8 +181,8 @@ ExitCode Run() {
   SchedulerOptions scheduler;
   scheduler.job = WithoutKey(config.job);
   scheduler.job_fingerprint = config.fingerprint;
-  scheduler.planner = PlanByTrial;
   scheduler.build = BuildIdentity();
+  scheduler.planner = PlanByTrial;
   scheduler.epoch = journal ? journal->state().base : DrawRandom();
   scheduler.host_is_own = host_is_own;
   // A node on this machine is called by the address from which it speaks to the scheduler, if by

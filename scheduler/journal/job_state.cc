@@ -13,6 +13,7 @@ void JobState::Apply(const wire::JournalRecord& record) {
       base = record.job().base();
       fingerprint = record.job().fingerprint();
       name = record.job().name();
+      build = record.job().build();
       return;
     case Record::kTerm:
       term = record.term().number();

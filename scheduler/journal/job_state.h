@@ -47,6 +47,7 @@ struct JobState {
   uint64_t base = 0;
   uint64_t fingerprint = 0;
   std::string name;
+  std::string build;  // of the job's schedulers
   int32_t term = -1;  // of the last scheduler; -1: there has been none
   Stage stage = Stage::kGathering;
   std::map<NodeId, Member> members;  // of the last view that are not lost

@@ -7,9 +7,11 @@
 namespace poseidon {
 namespace {
 
-// False: it is not one that this version knows.
+// False: it is not one that this version knows. To Protobuf a field of another version is no error.
 bool Parse(std::string_view bytes, wire::JournalRecord& record) {
-  return record.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()));
+  return record.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())) &&
+         record.record_case() != wire::JournalRecord::RECORD_NOT_SET &&
+         record.GetReflection()->GetUnknownFields(record).empty();
 }
 
 }  // namespace
@@ -30,6 +32,7 @@ Journal::Journal(const std::string& path, const Owner& owner)
     job.mutable_job()->set_base(owner.base);
     job.mutable_job()->set_fingerprint(owner.fingerprint);
     job.mutable_job()->set_name(owner.job_name);
+    job.mutable_job()->set_build(owner.build);
     Append(job);
   } else if (state_.fingerprint != owner.fingerprint) {
     throw ConfigError(path + " is of " +
@@ -37,6 +40,13 @@ Journal::Journal(const std::string& path, const Owner& owner)
                                                      : "the job \"" + state_.name + "\"") +
                       ", which this config can't go on with; take that job's config, remove the "
                       "file to begin anew, or choose another --out");
+  } else if (state_.build != owner.build) {
+    // So are the job's nodes, if there are any.
+    throw ConfigError(path + " is of a scheduler of " +
+                      (state_.build.empty() ? "an earlier build" : "build " + state_.build) +
+                      ", and this is build " + owner.build +
+                      "; start that one to go on with the job, remove the file to begin anew, or "
+                      "choose another --out");
   }
   wire::JournalRecord term;
   term.mutable_term()->set_number(state_.term + 1);

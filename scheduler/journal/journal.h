@@ -19,11 +19,12 @@ class Journal {
     uint64_t base = 0;  // the epoch of the job's first view, if this is its first scheduler
     uint64_t fingerprint = 0;
     std::string job_name;
+    std::string build;  // BuildIdentity() of this program
   };
 
   // Reads what an earlier scheduler of the job has left, and begins the next term. Throws
-  // ConfigError if another scheduler has the file, or if it is another job's, and otherwise as
-  // JournalFile does.
+  // ConfigError if another scheduler has the file, or if it is another job's or of another build,
+  // DataError if it has records that are none of this build's, and otherwise as JournalFile does.
   Journal(const std::string& path, const Owner& owner);
 
   // Of the schedulers before this one; its term is the next.

@@ -127,6 +127,62 @@ class ByHandTest(cluster.ClusterTest):
             self.assertIn("the scheduler was interrupted by a signal", daemon.output())
 
 
+class BuildTest(cluster.ClusterTest):
+    """Programs of two builds meet, as where a package is upgraded while a job runs."""
+
+    def setUp(self):
+        super().setUp()
+        self.config = cluster.replay_config(
+            cluster=f"scheduler_port: {cluster.free_port_pair()}", communication="lanes: 2"
+        )
+        version = self.start("poseidon", "--version", name="version")
+        self.assertEqual(version.wait(), cluster.SUCCESS)
+        self.build = version.output().split()[1]
+        # The hash backwards: as long, and another one.
+        self.other = self.build[:-12] + self.build[:-13:-1]
+
+    def start_other(self, program, *arguments):
+        """A program that is of another build by all that it says."""
+        with open(os.path.join(cluster.programs(), program), "rb") as file:
+            code = file.read()
+        self.assertIn(self.build.encode(), code)
+        path = self.path(program)
+        with open(path, "wb") as file:
+            file.write(code.replace(self.build.encode(), self.other.encode()))
+        os.chmod(path, 0o755)
+        flag = f"--config={self.write('config.prototxt', self.config)}"
+        return self.spawn(f"other-{program}", [path, flag, *arguments])
+
+    def test_a_node_of_another_is_refused_and_its_place_stays_free(self):
+        daemons = self.start_by_hand(self.config, NODES[:-1])
+        daemons["scheduler"].await_output("worker 0 .* joined")
+        for role in ("worker", "server"):
+            refused = self.start_other(f"poseidon_{role}")
+            self.assertEqual(refused.wait(), cluster.REFUSED)
+            self.assertIn(
+                f"the scheduler refused this {role}: it is of build {self.other}, the scheduler of "
+                f"{self.build}; install the same build on every machine",
+                refused.output(),
+            )
+        daemons.update(self.start_by_hand(self.config, NODES[-1:]))
+        self.assert_all_succeed(daemons)
+
+    def test_a_scheduler_of_another_does_not_go_on_with_the_job(self):
+        self.config += "recovery { mode: REPLACE }"
+        first = self.start_by_hand(self.config, NODES[:1])["scheduler"]
+        first.await_output("waiting for 2 worker")
+        os.kill(first.pid, signal.SIGKILL)
+        first.wait()
+        refused = self.start_other("poseidon_scheduler", f"--out={self.path('out')}")
+        self.assertEqual(refused.wait(), cluster.CONFIG_ERROR)
+        self.assertIn(
+            f"scheduler.journal is of a scheduler of build {self.build}, and this is build "
+            f"{self.other};",
+            refused.output(),
+        )
+        self.assert_all_succeed(self.start_by_hand(self.config, NODES))
+
+
 def make_key(test, name):
     """The path of a new key."""
     keys = test.start("poseidon", "keys", f"--out={test.path(name)}")

@@ -26,6 +26,8 @@ using testing::IsEmpty;
 using Record = wire::JournalRecord;
 using Stage = JobState::Stage;
 
+constexpr const char* kBuild = "1.2.0+aa";
+
 wire::Node NodeOf(Role role, int rank) {
   wire::Node node;
   node.set_role(static_cast<uint32_t>(role));
@@ -151,7 +153,7 @@ class JournalTest : public testing::Test {
 
   TemporaryDirectory directory_;
   const std::string path_ = directory_.Path("scheduler.journal");
-  const Journal::Owner owner_{.base = 77, .fingerprint = 5, .job_name = "lenet"};
+  const Journal::Owner owner_{.base = 77, .fingerprint = 5, .job_name = "lenet", .build = kBuild};
 };
 
 TEST_F(JournalTest, TheNextSchedulerKnowsTheJob) {
@@ -163,7 +165,7 @@ TEST_F(JournalTest, TheNextSchedulerKnowsTheJob) {
     journal.Sync();
   }
   for (int term = 0; term < 3; ++term) {
-    Journal journal(path_, {.base = 1000, .fingerprint = 5, .job_name = "lenet"});
+    Journal journal(path_, {.base = 1000, .fingerprint = 5, .job_name = "lenet", .build = kBuild});
     EXPECT_EQ(journal.state().base, 77u) << "one job has one base";
     EXPECT_EQ(journal.state().term, term);
     EXPECT_EQ(journal.state().members.size(), 2u);
@@ -177,11 +179,47 @@ TEST_F(JournalTest, TheNextSchedulerKnowsTheJob) {
 
 TEST_F(JournalTest, AnotherJobsIsRefused) {
   { Journal journal(path_, owner_); }
-  EXPECT_THAT(Refusal({.base = 77, .fingerprint = 6, .job_name = "vgg"}, ExitCode::kConfigError),
+  const auto of_job = [](const std::string& name) {
+    return Journal::Owner{.base = 77, .fingerprint = 6, .job_name = name, .build = "1.2.0+bb"};
+  };
+  EXPECT_THAT(Refusal(of_job("vgg"), ExitCode::kConfigError),
               HasSubstr("scheduler.journal is of the job \"lenet\", which this config can't go on "
                         "with; take that job's config, remove the file to begin anew"));
-  EXPECT_THAT(Refusal({.base = 77, .fingerprint = 6, .job_name = "lenet"}, ExitCode::kConfigError),
+  EXPECT_THAT(Refusal(of_job("lenet"), ExitCode::kConfigError),
               HasSubstr("is of a job of this name with another config"));
+}
+
+TEST_F(JournalTest, AnotherBuildsIsRefused) {
+  { Journal journal(path_, owner_); }
+  const auto size = std::filesystem::file_size(path_);
+  Journal::Owner other = owner_;
+  other.build = "1.2.0+bb";
+  EXPECT_THAT(Refusal(other, ExitCode::kConfigError),
+              HasSubstr("scheduler.journal is of a scheduler of build 1.2.0+aa, and this is build "
+                        "1.2.0+bb; start that one to go on with the job, remove the file to begin "
+                        "anew, or choose another --out"));
+  EXPECT_EQ(std::filesystem::file_size(path_), size) << "it is no term of the job's";
+  EXPECT_EQ(Journal(path_, owner_).state().term, 0);
+  std::filesystem::remove(path_);
+  other.build.clear();  // as before journals said it
+  { Journal journal(path_, other); }
+  EXPECT_THAT(Refusal(owner_, ExitCode::kConfigError),
+              HasSubstr("is of a scheduler of an earlier build, and this is build 1.2.0+aa"));
+}
+
+// To Protobuf they are fields that it need not know, and the decision would be passed over.
+TEST_F(JournalTest, RecordsOfAnotherVersionAreRefused) {
+  Record with_more = Iteration(7);
+  with_more.GetReflection()->MutableUnknownFields(&with_more)->AddVarint(999, 1);
+  Record of_another_kind;
+  of_another_kind.GetReflection()->MutableUnknownFields(&of_another_kind)->AddVarint(999, 1);
+  for (const Record& record : {with_more, of_another_kind, Record()}) {
+    std::filesystem::remove(path_);
+    Journal(path_, owner_).Append(record);
+    EXPECT_THAT(Refusal(owner_, ExitCode::kDataError),
+                HasSubstr("has a record that this version of the program can't read; go on with "
+                          "the version that wrote it"));
+  }
 }
 
 TEST_F(JournalTest, ThereIsOneScheduler) {
