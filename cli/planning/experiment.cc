@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <exception>
@@ -29,6 +28,7 @@
 #include "cli/output/experiment_progress.h"
 #include "cli/output/experiment_report.h"
 #include "core/process/allowance.h"
+#include "core/process/build_identity.h"
 #include "core/process/program_directory.h"
 #include "core/program.h"
 #include "core/steady_now.h"
@@ -49,7 +49,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // How often a wait looks for a signal.
-constexpr Duration kTick = std::chrono::milliseconds(50);
+constexpr Duration kTick = Seconds(0.05);
 // Within which hosts say how many cores they have; ssh gives up before.
 constexpr Duration kCoresDeadline = Seconds(20);
 
@@ -227,7 +227,7 @@ std::vector<Host> MachinesFromFlags() {
 
 // In which this command executes points.
 Circumstances CircumstancesFromFlags(ExperimentMode mode) {
-  Circumstances circumstances = {POSEIDON_VERSION, FLAGS_slow_motion, {}};
+  Circumstances circumstances = {std::string(BuildIdentity()), FLAGS_slow_motion, {}};
   if (mode != ExperimentMode::kRun) return circumstances;
   for (const Host& host : MachinesFromFlags()) {
     circumstances.hosts.push_back(host.name +

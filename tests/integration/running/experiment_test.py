@@ -84,6 +84,25 @@ class ExperimentTest(cluster.ClusterTest):
         os.remove(sorted(glob.glob(self.path("other/points/*.json")))[0])
         self.assertIn("of which 15 are there already", self.experiment(self.write(), "other"))
 
+    def test_points_of_another_build_are_told_apart(self):
+        self.experiment(self.write())
+        version = self.start("poseidon", "--version")
+        self.assertEqual(version.wait(), cluster.SUCCESS)
+        build = version.output().split()[1]
+        self.assertRegex(build, r"^[0-9.]+\+[0-9a-f]{12}$")
+        points = sorted(glob.glob(self.path("out/points/*.json")))
+        self.assertEqual(self.read_json(points[0])["version"], build)
+        # As files were before they named the build.
+        number = build.split("+")[0]
+        with open(points[0], encoding="utf-8") as file:
+            text = file.read()
+        with open(points[0], "w", encoding="utf-8") as file:
+            file.write(text.replace(build, number))
+        os.remove(points[1])
+        output = self.experiment(self.write())
+        self.assertIn("of which 15 are there already", output)
+        self.assertIn(f"beside 1 point of version {number}; this is version {build}", output)
+
     def test_goes_on_after_it_was_killed(self):
         file = self.write(largest=64)
         self.experiment(file, "whole")
