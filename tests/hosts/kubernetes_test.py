@@ -95,6 +95,15 @@ class ManifestTest(unittest.TestCase):
             self.assertEqual(found["podManagementPolicy"], "Parallel")
         self.assertNotIn("parallelism", self.manifests.of("Job")[0]["spec"])
 
+    def test_no_pod_of_a_running_job_is_replaced_by_one_of_another_image(self):
+        """Nor does one that is started again get it: its number is below the partition."""
+        sets = self.manifests.of("StatefulSet")
+        self.assertEqual(len(sets), 2)
+        for found in sets:
+            strategy = found["spec"].get("updateStrategy", {})
+            self.assertEqual(strategy.get("type"), "RollingUpdate")
+            self.assertGreater(strategy["rollingUpdate"]["partition"], 100_000)
+
     def test_every_volume_is_there_and_every_mount_has_one(self):
         for found in self.manifests.programs():
             pod = found["spec"]["template"]["spec"]
