@@ -114,12 +114,12 @@ std::vector<std::string> AddressesOf(const std::vector<std::string>& hosts) {
   return addresses;
 }
 
-// The address from which this machine, which `host` is, reaches `other`, where the name means a
-// loopback address here: Debian's installer writes a machine's own so into /etc/hosts.
-std::string OwnAddress(const Host& host, const std::string& other) {
+// The address from which this machine, which `host` is, reaches `other`, where the host's name
+// means a loopback address here: Debian's installer writes a machine's own so into /etc/hosts.
+std::string OwnAddress(const Host& host, const std::string& loopback, const std::string& other) {
   const bool is_name = !IsIpAddress(host.address);
   if (const auto own = is_name ? OwnAddressTowards(other) : std::nullopt) return *own;
-  throw ConfigError(host.name + " is at " + host.address +
+  throw ConfigError(host.name + " is at " + loopback +
                     ", a loopback address, at which other hosts find themselves; write its "
                     "address behind its name in the hosts file");
 }
@@ -139,7 +139,7 @@ std::vector<std::string> AddressesAmong(const std::vector<Host>& hosts, bool by_
     if (!other || (by_name && !is_loopback)) {
       addresses[i] = hosts[i].address;
     } else if (is_loopback) {
-      addresses[i] = OwnAddress(hosts[i], *other);
+      addresses[i] = OwnAddress(hosts[i], addresses[i], *other);
     }
   }
   return addresses;

@@ -7,7 +7,6 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <utility>
 
 #include "client/pace/compute_disturbance.h"
 #include "core/error.h"
@@ -71,13 +70,14 @@ TEST_F(ProcessJobTest, OtherHostsGetAnAddressOfThisMachineThatTheyReach) {
     EXPECT_EQ(job.cluster().scheduler_host(), is_first ? *own : kElsewhere);
     EXPECT_THAT(job.security().allow(), testing::UnorderedElementsAre(*own, kElsewhere));
   }
-  ExperimentPoint point = Points(kExperiment)[0];
-  for (const auto& [first, second] : {std::pair("127.0.0.1", kElsewhere), {kElsewhere, "::1"}}) {
-    const std::string loopback = first == kElsewhere ? "host1 is at ::1" : "host0 is at 127.0.0.1";
-    EXPECT_THAT(MessageOf<ConfigError>([&] { RunAt(first, second, point); }),
-                testing::AllOf(testing::StartsWith(loopback + ", a loopback address"),
-                               testing::HasSubstr("write its address behind its name")));
-  }
+  const auto refusal = [&](const std::string& first, const std::string& second) {
+    return MessageOf<ConfigError>([&] { RunAt(first, second, Points(kExperiment)[0]); });
+  };
+  EXPECT_THAT(refusal("127.0.0.1", kElsewhere),
+              testing::StartsWith("host0 is at 127.0.0.1, a loopback address"));
+  EXPECT_THAT(refusal(kElsewhere, "::1"),
+              testing::AllOf(testing::StartsWith("host1 is at ::1, a loopback address"),
+                             testing::HasSubstr("write its address behind its name")));
 }
 
 TEST_F(ProcessJobTest, HostsAreNamedAsTheyWereWhereThatIsAsWell) {
