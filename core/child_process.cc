@@ -83,6 +83,9 @@ struct Streams {
   // RunProgram ignores these, and programs inherit that.
   ::signal(SIGPIPE, SIG_DFL);
   ::signal(SIGXFSZ, SIG_DFL);
+  // Where it writes to the parent's terminal: as a group of its own it would be stopped at its
+  // first line, if `stty tostop` has been said there.
+  if (streams.output < 0 || streams.error < 0) ::signal(SIGTTOU, SIG_IGN);
   if (streams.error >= 0) dup2(streams.error, STDERR_FILENO);
   if (streams.output >= 0) dup2(streams.output, STDOUT_FILENO);
   dup2(streams.input >= 0 ? streams.input : open("/dev/null", O_RDONLY), STDIN_FILENO);

@@ -48,7 +48,8 @@ struct ChildOptions {
 
 // Movable; belongs to the thread that made it, with whose end the kernel kills the process, however
 // that comes. The process is in a process group of its own, so that Ctrl-C reaches this program
-// alone. The destructor kills it, as Signal does.
+// alone; where it writes to this one's terminal, that does not stop it (SIGTTOU). The destructor
+// kills it, as Signal does.
 class ChildProcess {
  public:
   // Throws Error if it can't be started.

@@ -3,10 +3,14 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <pty.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
+#include <termios.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <fstream>
@@ -80,6 +84,33 @@ TEST_F(ChildProcessTest, KeepsWhatItSays) {
   ChildProcess(std::move(apart)).Wait();
   EXPECT_EQ(Log(), "error\n");
   EXPECT_EQ(Read("output"), "out\n");
+}
+
+// As `stty tostop` has a terminal do with all but the group of processes in its foreground.
+TEST_F(ChildProcessTest, WritesToATerminalThatStopsWhoElseDoes) {
+  int terminal = -1;
+  const pid_t program = forkpty(&terminal, nullptr, nullptr, nullptr);
+  if (program < 0) GTEST_SKIP() << "there are no pseudoterminals here";
+  if (program == 0) {
+    termios settings{};
+    tcgetattr(STDIN_FILENO, &settings);
+    settings.c_lflag |= TOSTOP;
+    tcsetattr(STDIN_FILENO, TCSANOW, &settings);
+    ChildOptions options = Shell("echo error >&2; echo output");
+    options.log.clear();
+    options.inherit_output = true;
+    _exit(ChildProcess(std::move(options)).Wait().code);
+  }
+  int status = -1;
+  for (int i = 0; i < 1000 && waitpid(program, &status, WNOHANG) == 0; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  if (status == -1) kill(program, SIGKILL);
+  EXPECT_EQ(status, 0) << "it is stopped";
+  std::string said(100, '\0');
+  said.resize(std::max<ssize_t>(0, read(terminal, said.data(), said.size())));
+  EXPECT_EQ(said, "error\r\noutput\r\n");
+  close(terminal);
 }
 
 // As logrotate's copytruncate does.
