@@ -1,6 +1,6 @@
 # The source of core/process/build_identity.h.
 #
-#   include(BuildIdentity)
+#   include(cmake/BuildIdentity.cmake)
 #   poseidon_build_identity(identity.cc)    has it made, and made anew when a source has changed
 #
 # Only that one source depends on all the others, so what a change costs is to hash them and to link. It is

@@ -105,7 +105,7 @@ class Wheel(unittest.TestCase):
     def test_the_command(self):
         command = self.environment / "bin/poseidon"
         done = subprocess.run([command, "--version"], check=True, capture_output=True, text=True)
-        self.assertRegex(done.stdout, r"^poseidon \d+\.\d+\.\d+\n$")
+        self.assertRegex(done.stdout, r"^poseidon \d+\.\d+\.\d+\+[0-9a-f]{12}\n$")
 
     def test_nothing_of_this_machine_is_needed(self):
         package = next(self.environment.glob("lib/python3*/site-packages/poseidon_torch"))

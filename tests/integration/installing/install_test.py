@@ -216,7 +216,7 @@ class InstallTest(installed.InstalledTest):
                 os.path.isfile(self.installed.file(f"lib/poseidon/poseidon_report/{script}"))
             )
         version = installed.checked([self.installed.file("bin/poseidon"), "--version"], 60)
-        self.assertRegex(version, r"^poseidon \d+\.\d+\.\d+\n$")
+        self.assertRegex(version, r"^poseidon \d+\.\d+\.\d+\+[0-9a-f]{12}\n$")
 
     def verbs(self):
         """Of `poseidon --help`, with the words of groups."""
