@@ -42,11 +42,14 @@ bool MeansNotThere(const std::error_code& error) {
   return error == std::errc::no_such_file_or_directory || error == std::errc::not_a_directory;
 }
 
-// Throws as FailToRead does. A path that is too long leads nowhere.
+// Throws as FailToRead does. A path that is too long leads nowhere, and what is in somebody else's
+// directory, from where the snapshot was copied, is not there for this user.
 bool IsThere(const fs::path& path) {
   std::error_code error;
   const bool is_there = fs::exists(path, error);
-  if (error && error != std::errc::filename_too_long) FailToRead(path, error);
+  const bool leads_nowhere =
+      error == std::errc::filename_too_long || error == std::errc::permission_denied;
+  if (error && !leads_nowhere) FailToRead(path, error);
   return is_there;
 }
 

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "core/error.h"
+#include "core/files/passing_error.h"
 
 namespace poseidon {
 
@@ -11,7 +12,7 @@ void MakeDirectories(const std::string& path) {
   std::filesystem::create_directories(path, error);
   if (!error) return;
   const std::string message = "can't make the directory " + path + ": " + error.message();
-  if (error == std::errc::no_space_on_device) throw Error(ExitCode::kFailure, message);
+  if (MayPassForWriting(error.value())) throw Error(ExitCode::kFailure, message);
   throw ConfigError(message + "; choose another one");
 }
 

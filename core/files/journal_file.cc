@@ -127,6 +127,10 @@ std::string TextOf(std::string_view header) {
 
 JournalFile::JournalFile(const std::string& path, const std::string& owner)
     : path_(path), descriptor_(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644)) {
+  if (descriptor_ < 0 && (errno == EACCES || errno == EPERM || errno == EROFS)) {
+    throw ConfigError("can't open " + path + ": " + std::strerror(errno) +
+                      "; choose another place");
+  }
   if (descriptor_ < 0) Fail("can't open");
   try {
     Lock();

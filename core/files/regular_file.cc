@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "core/files/passing_error.h"
+
 namespace poseidon {
 namespace {
 
@@ -15,27 +17,6 @@ const char* KindOf(mode_t mode) {
   if (S_ISFIFO(mode)) return "a pipe";
   if (S_ISSOCK(mode)) return "a socket";
   return "a device";
-}
-
-// Whether it is not the file that is wrong, but how this machine gets at it just now: its disk or
-// file server, the network to that, or what the machine has no more of.
-bool MayPass(int error) {
-  switch (error) {
-    case EIO:
-    case ESTALE:
-    case ETIMEDOUT:
-    case ECONNRESET:
-    case ENOTCONN:
-    case EHOSTDOWN:
-    case EHOSTUNREACH:
-    case ENETUNREACH:
-    case EMFILE:
-    case ENFILE:
-    case ENOMEM:
-      return true;
-    default:
-      return false;
-  }
 }
 
 // An open file that is a regular one.

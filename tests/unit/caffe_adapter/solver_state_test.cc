@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <filesystem>
@@ -202,6 +203,21 @@ TEST(SnapshotTest, OneThatNamesNoFileIsPassedOver) {
   WriteSolverState(prefix + "_iter_10.solverstate",
                    {.iteration = 10, .learned_net = std::string(300, 'x'), .history = {}});
   EXPECT_EQ(FindLatestSnapshot(prefix), prefix + "_iter_7.solverstate");
+}
+
+// Of a snapshot that was copied without its model, which is where only somebody else may look.
+TEST(SnapshotTest, OneWhoseModelIsInADirectoryOfOthersIsPassedOver) {
+  if (geteuid() == 0) GTEST_SKIP() << "root may look anywhere";
+  const TemporaryDirectory directory;
+  const std::string prefix = directory.Path("x");
+  WriteWhole(prefix, 7, "");
+  const std::string others = directory.Path("others");
+  std::filesystem::create_directory(others);
+  WriteSolverState(prefix + "_iter_10.solverstate",
+                   {.iteration = 10, .learned_net = others + "/x.caffemodel", .history = {}});
+  std::filesystem::permissions(others, std::filesystem::perms::none);
+  EXPECT_EQ(FindLatestSnapshot(prefix), prefix + "_iter_7.solverstate");
+  std::filesystem::permissions(others, std::filesystem::perms::owner_all);
 }
 
 // An earlier job's, which can't be told from the job's own while it can't be looked at.

@@ -1,0 +1,30 @@
+#include "core/files/passing_error.h"
+
+#include <cerrno>
+
+namespace poseidon {
+
+bool MayPass(int error) {
+  switch (error) {
+    case EIO:
+    case ESTALE:
+    case ETIMEDOUT:
+    case ECONNRESET:
+    case ENOTCONN:
+    case EHOSTDOWN:
+    case EHOSTUNREACH:
+    case ENETUNREACH:
+    case EMFILE:
+    case ENFILE:
+    case ENOMEM:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool MayPassForWriting(int error) {
+  return MayPass(error) || error == ENOSPC || error == EDQUOT || error == EFBIG;
+}
+
+}  // namespace poseidon

@@ -1,0 +1,13 @@
+// Which of the system's errors (errno) are of the moment, and not of the path that was given. Pure.
+#pragma once
+
+namespace poseidon {
+
+// Whether it is not the file that is wrong, but how this machine gets at it just now: its disk or
+// file server, the network to that, or what the machine has no more of.
+bool MayPass(int error);
+
+// The same, and what somebody may make room for.
+bool MayPassForWriting(int error);
+
+}  // namespace poseidon
