@@ -256,7 +256,7 @@ wire::WorkerReport Trainer::Report() {
   if (session_.leads()) {
     const bool due =
         session_.iteration() > begins_at_ && snapshots_.IsDueAtEnd(session_.iteration());
-    if (due || SnapshotIsWanted()) WriteSnapshot();
+    if (due || SnapshotIsWanted()) WriteSnapshot(due);
     // As in Caffe, who is in a hurry is not kept by a test.
     if (!session_.stops()) Test();
     if (last_test_.accuracy) report.set_test_accuracy(*last_test_.accuracy);
@@ -271,9 +271,10 @@ void Trainer::RunIteration() {
   const bool first = iteration == begins_at_;
   const Duration testing = testing_;
   loading_ = {};
-  if (session_.leads() && !first && (snapshots_.IsDue(iteration) || SnapshotIsWanted())) {
+  const bool due = snapshots_.IsDue(iteration);
+  if (session_.leads() && !first && (due || SnapshotIsWanted())) {
     WaitForAllLayers();
-    WriteSnapshot();
+    WriteSnapshot(due);
   }
   if (session_.leads() && options_.TestIsDue(iteration)) {
     WaitForAllLayers();
@@ -397,16 +398,21 @@ void Trainer::Backward(const PassOfIteration& pass) {
 
 bool Trainer::SnapshotIsWanted() {
   if (!session_.snapshot_is_wanted()) return false;
+  const Time begin = SteadyNow();
   const std::optional<std::string> why_not =
       snapshots_.CanWrite() ? snapshots_.WhyNotWritable(*net_.engine().net(), model_)
                             : "there is no snapshot_prefix";
-  if (!why_not) return true;
-  session_.AnswerSnapshotRequest();
-  Tell("no snapshot is written: " + *why_not);
-  return false;
+  testing_ += SteadyNow() - begin;  // it may have waited for another job's end
+  if (why_not) RefuseSnapshot(*why_not);
+  return !why_not;
 }
 
-void Trainer::WriteSnapshot() {
+void Trainer::RefuseSnapshot(const std::string& why_not) {
+  session_.AnswerSnapshotRequest();
+  Tell("no snapshot is written: " + why_not);
+}
+
+void Trainer::WriteSnapshot(bool due) {
   if (snapshot_.is(session_.iteration())) return session_.AnswerSnapshotRequest();
   const Time begin = SteadyNow();
   net_.Synchronize();
@@ -414,13 +420,19 @@ void Trainer::WriteSnapshot() {
   CheckParameters();
   std::vector<float> optimizer_state = session_.CollectOptimizerState();
   session_.Note(Activity::kSnapshot);
-  const std::string path =
-      snapshots_.Write(net_.engine(), model_, session_.iteration(), std::move(optimizer_state));
+  std::string path;
+  try {
+    path = snapshots_.Write(net_.engine(), model_, session_.iteration(), optimizer_state);
+  } catch (const Error& error) {
+    if (due) throw;
+    RefuseSnapshot(error.what());
+  }
   session_.Note(Activity::kComputing);
+  testing_ += SteadyNow() - begin;
+  if (path.empty()) return;
   snapshot_.Set(session_.iteration());
   session_.AnswerSnapshotRequest();  // not before: the job may have gone back meanwhile
   Tell("wrote the snapshot of iteration " + std::to_string(session_.iteration()) + ", " + path);
-  testing_ += SteadyNow() - begin;
   TracePhase("snapshot", begin);
 }
 

@@ -81,7 +81,9 @@ class Trainer {
   void WaitForAllLayers();
   // Whether somebody has asked for a snapshot and one can be written.
   bool SnapshotIsWanted();
-  void WriteSnapshot();
+  // One that is not `due`, but asked for, and can't be written is not; it does not end the job.
+  void WriteSnapshot(bool due);
+  void RefuseSnapshot(const std::string& why_not);
   // Throws if it is not a number.
   float CheckedLoss();
   // What to do if training has diverged.

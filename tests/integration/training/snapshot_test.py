@@ -135,6 +135,13 @@ class SnapshotTest(solver_training.SolverTest):
         run.signal(signal.SIGHUP)
         run.await_output("wrote the snapshot of iteration ")
         directory, away = self.path("snapshots"), self.path("away")
+        # One that is asked for and can't be written is no reason to end.
+        os.rename(directory, away)
+        self.write("snapshots", "")
+        run.signal(signal.SIGHUP)
+        run.await_output("no snapshot is written: ")
+        os.remove(directory)
+        os.rename(away, directory)
         for restart, leave, remove, why in (
             (1, lambda: os.symlink(directory, directory), os.remove, f"can't read {directory}: "),
             (2, lambda: os.mkdir(directory), os.rmdir, r"lenet_iter_\d+\.solverstate is gone, "),
