@@ -18,15 +18,19 @@ bool Parse(std::string_view bytes, wire::JournalRecord& record) {
 
 Journal::Journal(const std::string& path, const Owner& owner)
     : file_(path, "the scheduler of the job \"" + owner.job_name + "\"") {
+  bool is_readable = true;
   file_.ReadPast([&](std::string_view bytes) {
     wire::JournalRecord record;
-    if (!Parse(bytes, record)) {
-      throw DataError(path + " has a record that this version of the program can't read; go on " +
-                      "with the version that wrote it, or remove the file to begin anew");
-    }
-    state_.Apply(record);
+    is_readable = is_readable && Parse(bytes, record);
+    if (is_readable) state_.Apply(record);
   });
+  const auto check_readable = [&] {
+    if (is_readable) return;
+    throw DataError(path + " has a record that this version of the program can't read; go on " +
+                    "with the version that wrote it, or remove the file to begin anew");
+  };
   if (!has_predecessor()) {
+    check_readable();
     state_.base = owner.base;
     wire::JournalRecord job;
     job.mutable_job()->set_base(owner.base);
@@ -40,14 +44,15 @@ Journal::Journal(const std::string& path, const Owner& owner)
                                                      : "the job \"" + state_.name + "\"") +
                       ", which this config can't go on with; take that job's config, remove the "
                       "file to begin anew, or choose another --out");
-  } else if (state_.build != owner.build) {
-    // So are the job's nodes, if there are any.
+  } else if (!state_.end && state_.build != owner.build) {
+    // So are the job's nodes.
     throw ConfigError(path + " is of a scheduler of " +
                       (state_.build.empty() ? "an earlier build" : "build " + state_.build) +
                       ", and this is build " + owner.build +
                       "; start that one to go on with the job, remove the file to begin anew, or "
                       "choose another --out");
   }
+  check_readable();
   wire::JournalRecord term;
   term.mutable_term()->set_number(state_.term + 1);
   Append(term);
