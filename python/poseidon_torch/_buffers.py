@@ -33,7 +33,7 @@ def buffers_and_frozen(
         warnings.warn(
             f"the model's buffers are {sum(buffers)} bytes, and a message takes {most_bytes}; a process that takes a lost "
             "one's place begins with those that it has itself",
-            stacklevel=4,  # whoever has called distribute
+            stacklevel=6,  # whoever has called distribute
         )
         return lambda: ()
     if _WORD * _words(buffers + [_size_of(one) for _, one in frozen]) > most_bytes:

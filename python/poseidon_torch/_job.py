@@ -27,6 +27,9 @@ from ._program_end import exit_code_of
 _PORTS = range(20000, 32000)
 # The daemons end when their job has; what takes longer hangs.
 _END_SECONDS = 15
+_SUMMARY_SECONDS = (
+    60  # for so long the scheduler waits for room for summary.json (cli/scheduler_main.cc)
+)
 _FAILURE_SECONDS = 2
 # What a daemon's log is quoted with.
 _LAST_LINES = 3
@@ -285,16 +288,16 @@ class Job:
 
     def end(self) -> None:
         """Training is finished: waits for the daemons' ends. Raises PoseidonError if one has failed."""
-        self._wait(_END_SECONDS)
+        self._wait(_END_SECONDS, _SUMMARY_SECONDS)
         self.check()
 
     def abandon(self) -> None:
         """Training has failed: gives the daemons a moment to tell the others why."""
         self._wait(_FAILURE_SECONDS)
 
-    def _wait(self, seconds: float) -> None:
+    def _wait(self, seconds: float, scheduler_seconds: float = 0) -> None:
         for daemon in self._daemons:
-            daemon.wait(seconds)
+            daemon.wait(seconds + (scheduler_seconds if daemon.name == "scheduler" else 0))
 
     def _agree_on_text(self, options: JobOptions) -> str:
         place, seconds = self.place, options.deadline_seconds
@@ -314,12 +317,10 @@ class Job:
             if place.rank == 0:
                 # All by one: where each asked for every place, the store would answer millions of times.
                 told = [store.get(f"place-{rank}").decode() for rank in range(place.workers)]
-                places = [
-                    (int(local_rank), address) for local_rank, address in map(str.split, told)
-                ]
-                store.set("machines", json.dumps(machines_of(places, place.local_workers)))
-            machines = json.loads(store.get("machines"))
-        security = self._admission.text(machines)
+                store.set("places", json.dumps(told))
+            told = json.loads(store.get("places"))
+        places = [(int(local_rank), address) for local_rank, address in map(str.split, told)]
+        security = self._admission.text(machines_of(places, place.local_workers))
         return options.text(place, host, int(port), int(run), security)
 
     @contextlib.contextmanager
