@@ -104,7 +104,8 @@ void WorkerProtocol::OnJoined(const Envelope& envelope, Outbox& outbox) {
 void WorkerProtocol::SayAgain(Outbox& outbox) const {
   if (phase_ == Phase::kFinished) return SayFinished(outbox);
   if (const auto offer = pause_.unanswered()) SayOffer(*offer, outbox);
-  if (leaves_ && context_ != nullptr) SendLeave(outbox);
+  // In a view of other workers it is said when their training begins.
+  if (leaves_ && phase_ == Phase::kTraining) SendLeave(outbox);
   if (phase_ != Phase::kPlanning) return;
   if (context_ != nullptr) return SayPaused(outbox);
   // The scheduler of this view may be another one.

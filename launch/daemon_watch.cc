@@ -172,14 +172,15 @@ class Watch {
       // A scheduler that is not there can't be told yet.
       if (!unneeded && (!IsDispensable(i) || daemons_.front().Poll())) continue;
       restarts_[i].told = true;
-      Say(daemons_[i].name() + " " + CauseOf(daemons_[i]) + "; the job goes on without it" +
-          (unneeded ? "" : ", if it can"));
+      Say(daemons_[i].name() + " " + CauseOf(daemons_[i]) +
+          (unneeded ? "; no other is started in its place"
+                    : "; the job goes on without it, if it can"));
       if (!unneeded && options_.tell_lost) options_.tell_lost(i, CauseOf(daemons_[i]));
     }
   }
 
-  // Whether another process in the place of a dead one has come too late: the job has gone on with
-  // fewer, or with a spare.
+  // Whether another process in the place of a dead one was refused: it has come too late, as the
+  // job has gone on with fewer or with a spare, or it is of another build.
   bool IsUnneeded(size_t index) {
     const std::optional<ExitStatus>& status = daemons_[index].Poll();
     return restarts_[index].all > 0 && status && status->signal == 0 &&
@@ -225,10 +226,12 @@ class Watch {
     Say(daemon.name() + " " + CauseOf(daemon) + "; waiting for the others to end");
   }
 
-  // How a daemon that has ended did so, and its last words if a signal ended it.
+  // How a daemon that has ended did so, and its last words if a signal ended it, or the scheduler
+  // has told it why it may not join.
   static std::string CauseOf(ChildProcess& daemon) {
     const ExitStatus& status = *daemon.Poll();
-    const std::string words = status.signal == 0 ? "" : LastWords(daemon.log());
+    const bool refused = status.code == static_cast<int>(ExitCode::kRefused);
+    const std::string words = status.signal != 0 || refused ? LastWords(daemon.log()) : "";
     return status.ToString() + (words.empty() ? "" : ": " + Printable(words));
   }
 

@@ -250,6 +250,10 @@ TEST_F(WorkerProtocolTest, AsksAgainToLeave) {
   protocol_.Begin(outbox_);
   Sent();
   Join();
+  EXPECT_THAT(Sent(), IsEmpty()) << "it is said when the training begins";
+  Receive(Message(MessageKind::kStart));
+  EXPECT_THAT(Sent(), testing::Contains(MessageKind::kLeave));
+  Join();
   EXPECT_THAT(Sent(), ElementsAre(MessageKind::kLeave));
 }
 
