@@ -332,7 +332,9 @@ PointResult RunPoint(const ExperimentPoint& real, const ProcessOptions& options,
   ThrowIf(WhyNotRun(real, remote.hosts.size()));
   const ExperimentPoint point = Disturbed(real);
   const Iterations iterations = IterationsOf(point, options);
-  const std::vector<std::string> addresses = AddressesAmong(remote.hosts, point.job.has_security());
+  const std::vector<std::string> addresses =
+      AddressesAmong({remote.hosts.begin(), remote.hosts.begin() + MachinesOf(real.job)},
+                     point.job.has_security());
   Job job = JobFor(point, iterations, addresses);
   if (job.training().threads() == 0) {
     const auto first = remote.hosts.begin();
