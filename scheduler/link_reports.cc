@@ -54,8 +54,8 @@ Network NetworkOf(const std::vector<wire::LinkReport>& reports, const Network& d
 }
 
 bool IsPlausible(const wire::LinkReport& report, int workers) {
-  // Beyond any network there is, within what integers of nanoseconds and bits hold, and what a job
-  // config may say (proto/cluster_rates.h).
+  // Beyond any network there is, and within what integers of nanoseconds and bits hold; the rate is
+  // also the most that a job config may say (proto/cluster_rates.h).
   constexpr double kMostSeconds = 1e6;
   constexpr double kMostBytesPerSecond = 1e15 / 8;
   return std::all_of(

@@ -18,7 +18,7 @@ OPTIONS = argparse.Namespace(cmake="cmake")
 PROJECT = f"""cmake_minimum_required(VERSION 3.25)
 project(identity VERSION 1.2.3 LANGUAGES NONE)
 set(POSEIDON_ROOMS core worker)
-include({REPOSITORY}/cmake/BuildIdentity.cmake)
+include("{REPOSITORY}/cmake/BuildIdentity.cmake")
 poseidon_build_identity(${{CMAKE_BINARY_DIR}}/identity.cc)
 add_custom_target(all_of_it ALL DEPENDS ${{CMAKE_BINARY_DIR}}/identity.cc)
 """
