@@ -230,8 +230,13 @@ class Watch {
   // has told it why it may not join.
   static std::string CauseOf(ChildProcess& daemon) {
     const ExitStatus& status = *daemon.Poll();
-    const bool refused = status.code == static_cast<int>(ExitCode::kRefused);
-    const std::string words = status.signal != 0 || refused ? LastWords(daemon.log()) : "";
+    std::string words;
+    if (status.signal != 0) {
+      words = LastWords(daemon.log());
+    } else if (status.code == static_cast<int>(ExitCode::kRefused)) {
+      words = LastLines(daemon.log(), 1);
+      words.erase(words.find_last_not_of('\n') + 1);
+    }
     return status.ToString() + (words.empty() ? "" : ": " + Printable(words));
   }
 

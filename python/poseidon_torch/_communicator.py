@@ -6,7 +6,7 @@ from ctypes import POINTER, c_char_p, c_double, c_int, c_int64, c_void_p
 from typing import Callable, Sequence
 
 from ._errors import ConfigError
-from ._library import LIB, Calls, Interrupted
+from ._library import LIB, Calls, Interrupted, function_of
 
 
 class _CommunicatorOptions(ctypes.Structure):
@@ -35,7 +35,7 @@ for _name, _arguments in {
     "communicator_all_gather": [c_void_p, c_void_p, POINTER(c_int64), POINTER(_CollectiveOptions)],
     "communicator_barrier": [c_void_p],
 }.items():
-    getattr(LIB, "poseidon_" + _name).argtypes = _arguments
+    function_of("poseidon_" + _name).argtypes = _arguments
 LIB.poseidon_communicator_destroy.argtypes = [c_void_p]
 LIB.poseidon_communicator_destroy.restype = None
 

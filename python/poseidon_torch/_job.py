@@ -269,7 +269,8 @@ class Job:
         try:
             return _library.Session(job_text=text, rank=self.place.rank, watch=self.check)
         except PoseidonError:
-            self.end()
+            self._wait(_END_SECONDS)
+            self.check()  # which may say more
             raise
 
     def share(self, name: str, text: str) -> None:

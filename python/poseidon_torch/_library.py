@@ -136,6 +136,20 @@ def find_program(name: str) -> str:
 
 
 LIB = _load()
+
+
+def function_of(name: str):
+    """The library's. Raises ImportError if it has none of that name."""
+    try:
+        return getattr(LIB, name)
+    except AttributeError as error:
+        # The loader's words name the file.
+        raise ImportError(
+            f"the library is of another build than this package, at {_PACKAGE} ({error}); build the project again, or "
+            "install both from one build"
+        ) from error
+
+
 LIB.poseidon_version.restype = c_char_p
 LIB.poseidon_last_error.restype = c_char_p
 for _name, _arguments in {
@@ -167,7 +181,7 @@ for _name, _arguments in {
     "session_await_statistics": [c_void_p, c_void_p, c_int64],
     "session_fail": [c_void_p, c_char_p],
 }.items():
-    getattr(LIB, "poseidon_" + _name).argtypes = _arguments
+    function_of("poseidon_" + _name).argtypes = _arguments
 LIB.poseidon_session_destroy.argtypes = [c_void_p]
 LIB.poseidon_session_destroy.restype = None
 LIB.poseidon_session_iteration.restype = c_int64

@@ -23,8 +23,9 @@ class Journal {
   };
 
   // Reads what an earlier scheduler of the job has left, and begins the next term. Throws
-  // ConfigError if another scheduler has the file, or if it is another job's or of another build,
-  // DataError if it has records that are none of this build's, and otherwise as JournalFile does.
+  // ConfigError if another scheduler has the file, or if it is another job's, or of another build
+  // and of a job that has not ended, DataError if it has records that are none of this build's, and
+  // otherwise as JournalFile does.
   Journal(const std::string& path, const Owner& owner);
 
   // Of the schedulers before this one; its term is the next.

@@ -21,7 +21,7 @@ import timed_tests
 from one_process import OneProcess, pass_of, psd, sgd
 
 # one_process has set the path.
-from poseidon_torch import c10d
+from poseidon_torch import _library, c10d
 from poseidon_torch._fresh_part import fresh_part
 from poseidon_torch._job import Daemon
 from poseidon_torch._program_end import EndNotes
@@ -240,6 +240,10 @@ class Job(OneProcess):
         psd.distribute(other, sgd(other))
         with self.assertRaisesRegex(psd.ConfigError, "outer_state is of DiLoCo"):
             psd.outer_state()
+
+    def test_a_library_of_another_build(self):
+        with self.assertRaisesRegex(ImportError, "another build .*poseidon_of_tomorrow.* build"):
+            _library.function_of("poseidon_of_tomorrow")
 
     def test_a_daemon_whose_log_is_emptied_and_then_gone(self):
         with tempfile.TemporaryDirectory() as directory:

@@ -282,6 +282,23 @@ TEST_F(DaemonWatchTest, OneThatComesTooLateForADeadOnesPlaceIsNoFailure) {
   EXPECT_THAT(lost_, IsEmpty());
 }
 
+// As it is of another build, say: whoever watches is told why.
+TEST_F(DaemonWatchTest, OneThatMayNotTakeADeadOnesPlaceIsQuoted) {
+  const std::string said = directory_.Path("said");
+  Start("scheduler",
+        "for i in $(seq 400); do grep -q ' code 5' " + said + " && break; sleep 0.05; done");
+  Start("worker-0", "kill -9 $$");
+  restart_ = [&](size_t, int) {
+    return Shell("worker-0", "echo 'poseidon_worker: it is of build 1+bb' >&2; exit 5");
+  };
+  tells_lost_ = true;
+  EXPECT_EQ(Watch().code, ExitCode::kSuccess);
+  ASSERT_FALSE(said_.empty());
+  EXPECT_EQ(said_.back(),
+            "worker-0 exited with code 5: poseidon_worker: it is of build 1+bb; no other is "
+            "started in its place");
+}
+
 // The scheduler has ended before it could join, so nobody tells it.
 TEST_F(DaemonWatchTest, OneThatWasStartedAgainAtTheVeryEndIsEndedAndIsNoFailure) {
   Start("scheduler", AwaitFinish());
