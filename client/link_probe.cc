@@ -4,6 +4,8 @@
 #include <memory>
 #include <vector>
 
+#include "proto/cluster_rates.h"
+
 namespace poseidon {
 namespace {
 
@@ -18,9 +20,9 @@ constexpr size_t kBodyBytes = 256 << 10;
 // slow start: 16 MiB, 13 ms at 10 Gb/s. A trial, which has the slow start, makes it rather shorter.
 constexpr double kBurstSeconds = 0.2;
 constexpr int kMostMessages = 64;
-// What a job config may say of a network (proto/cluster_rates.h), 1 Pb/s. Where pings were delayed
-// and the burst was not it may seem to have taken no time.
-constexpr double kMostBytesPerSecond = 1e15 / 8;
+// Where pings were delayed and the burst was not it may seem to have taken no time, and a network
+// to be beyond what a job config may say of one.
+constexpr double kMostBytesPerSecond = static_cast<double>(kMostBitRate) / 8;
 
 Payload MakeBody(bool phantom) {
   if (phantom) return Payload::Phantom(kBodyBytes);

@@ -21,7 +21,6 @@ constexpr Range kComputeFactor{1e-3, 1e3};
 // A model of a gigabyte still crosses the slowest link in a day, and ten thousand times, queued,
 // in far less than the three centuries that a simulation's clock holds.
 constexpr int64_t kLeastBitRate = 100'000;
-constexpr int64_t kMostBitRate = 1'000'000'000'000'000;
 constexpr Duration kMostDelay = std::chrono::minutes(1);
 
 void CheckRange(const std::string& name, double value, const Range& range) {

@@ -17,11 +17,15 @@
 //   // --bandwidth is 10bps; it must be between 100Kbps and 1000Tbps
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "proto/job.pb.h"
 
 namespace poseidon {
+
+// Of a link, in bits a second: 1000Tbps.
+inline constexpr int64_t kMostBitRate = 1'000'000'000'000'000;
 
 void CheckOperationRate(const std::string& name, double operations_per_second);
 // The nearest one in the range, for one that follows from others.

@@ -6,6 +6,7 @@
 
 #include "core/time.h"
 #include "core/units.h"
+#include "proto/cluster_rates.h"
 #include "transport/address.h"
 #include "transport/membership/member.h"
 
@@ -54,10 +55,10 @@ Network NetworkOf(const std::vector<wire::LinkReport>& reports, const Network& d
 }
 
 bool IsPlausible(const wire::LinkReport& report, int workers) {
-  // Beyond any network there is, and within what integers of nanoseconds and bits hold; the rate is
-  // also the most that a job config may say (proto/cluster_rates.h).
+  // Beyond any network there is, and within what integers of nanoseconds hold; the rate is the most
+  // that a job config may say.
   constexpr double kMostSeconds = 1e6;
-  constexpr double kMostBytesPerSecond = 1e15 / 8;
+  constexpr double kMostBytesPerSecond = static_cast<double>(kMostBitRate) / 8;
   return std::all_of(
       report.links().begin(), report.links().end(), [workers](const wire::LinkMeasurement& link) {
         // In this form NaN is refused, too.
