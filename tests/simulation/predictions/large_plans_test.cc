@@ -41,9 +41,10 @@ void ExpectNothingElseIsPredictedToBeFaster(int workers) {
 }
 
 TEST(LargePlansTest, NothingElseIsPredictedToBeFaster) {
-  ExpectNothingElseIsPredictedToBeFaster(6);
+  ExpectNothingElseIsPredictedToBeFaster(4);
 }
 TEST(LargePlansTest, SlowNothingElseIsPredictedToBeFasterForMany) {
+  ExpectNothingElseIsPredictedToBeFaster(6);
   ExpectNothingElseIsPredictedToBeFaster(16);
 }
 
@@ -62,7 +63,7 @@ TEST(LargePlansTest, SlowSixtyFourWorkersAreTheSameEveryTimeAndInTime) {
 
 // The plan that another way of one layer's factors makes 11% faster was once left as it is: each
 // prediction of it took a sixth of what the search then had for all combinations.
-TEST(LargePlansTest, NoLayersFactorsWouldBetterGoAnotherWay) {
+TEST(LargePlansTest, SlowNoLayersFactorsWouldBetterGoAnotherWay) {
   const ModelSpec model = AlexNet(32);
   Job job;
   job.mutable_cluster()->set_workers(32);
@@ -111,10 +112,10 @@ TEST(LargePlansTest, PlansThatAreMadeSideBySideAreTheSameAsAlone) {
     return PlanByTrial(InformationBook(model, job.cluster()), job).SerializeAsString();
   };
   std::vector<std::future<std::string>> together;
-  for (const int lanes : {1, 2, 4}) {
+  for (const int lanes : {1, 4}) {
     together.push_back(std::async(std::launch::async, plan_for, lanes));
   }
-  for (const int lanes : {4, 2, 1}) {
+  for (const int lanes : {4, 1}) {
     EXPECT_EQ(together.back().get(), plan_for(lanes)) << lanes << " lanes";
     together.pop_back();
   }

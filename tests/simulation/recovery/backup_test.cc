@@ -15,7 +15,7 @@ namespace poseidon {
 namespace {
 
 // Seeds below the first number are tried in the quick run, the rest in the slow one.
-constexpr uint64_t kQuickSeeds = 8;
+constexpr uint64_t kQuickSeeds = 6;
 constexpr uint64_t kSeeds = 1000;
 constexpr uint64_t kSpareSeeds = 12;
 

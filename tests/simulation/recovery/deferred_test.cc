@@ -11,7 +11,7 @@
 namespace poseidon {
 namespace {
 
-constexpr uint64_t kQuickSeeds = 9;
+constexpr uint64_t kQuickSeeds = 6;
 constexpr uint64_t kSeeds = 500;
 
 // By turns clipping, at a norm that most gradients, some or none exceed, LARS, and both.

@@ -365,7 +365,7 @@ void ExpectElasticAtEnvelopes(int64_t stride) {
   }
 }
 
-TEST(ElasticTest, ALossAtAnyEnvelope) { ExpectElasticAtEnvelopes(41); }
+TEST(ElasticTest, ALossAtAnyEnvelope) { ExpectElasticAtEnvelopes(97); }
 TEST(ElasticTest, SlowALossAtEveryEnvelope) { ExpectElasticAtEnvelopes(1); }
 
 }  // namespace

@@ -21,7 +21,7 @@ namespace poseidon {
 namespace {
 
 // Seeds below the first number are tried in the quick run, the rest in the slow one, in shards.
-constexpr uint64_t kQuickSeeds = 250;
+constexpr uint64_t kQuickSeeds = 120;
 constexpr uint64_t kSeeds = 100000;
 constexpr int kShards = 10;
 

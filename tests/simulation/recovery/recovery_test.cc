@@ -14,7 +14,7 @@ namespace poseidon {
 namespace {
 
 // Seeds below the first number are tried in the quick run, the rest in the slow one.
-constexpr uint64_t kQuickSeeds = 12;
+constexpr uint64_t kQuickSeeds = 6;
 constexpr uint64_t kSeeds = 1000;
 
 // With `schedulers` losses of the scheduler among those of others.
@@ -297,7 +297,7 @@ TEST(RecoveryTest, OneLossChangesNothing) { ExpectRecoveries(0, kQuickSeeds, 1);
 
 TEST(RecoveryTest, LossesDuringRecoveryChangeNothing) { ExpectRecoveries(0, kQuickSeeds, 4); }
 
-TEST(RecoveryTest, LossesOfAllNodesChangeNothing) { ExpectRecoveries(0, kQuickSeeds / 4, 2, 2); }
+TEST(RecoveryTest, LossesOfAllNodesChangeNothing) { ExpectRecoveries(0, kQuickSeeds / 2, 2, 2); }
 
 TEST(RecoveryTest, SlowLossesChangeNothing) {
   ExpectRecoveries(kQuickSeeds, SlowSeeds(kSeeds), 1);

@@ -19,7 +19,7 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr uint64_t kQuickSeeds = 12;
+constexpr uint64_t kQuickSeeds = 6;
 constexpr uint64_t kSeeds = 1000;
 
 bool Contains(const std::vector<NodeId>& nodes, const NodeId& id) {

@@ -18,7 +18,7 @@ namespace poseidon {
 namespace {
 
 // Seeds below the first number are tried in the quick run, the rest in the slow one.
-constexpr uint64_t kQuick = 25;
+constexpr uint64_t kQuick = 18;
 constexpr uint64_t kSlow = 2000;
 
 // A job's deadlines come one behind the other (heartbeats 10 s, stalls 5 s, joining 300 s, each up
