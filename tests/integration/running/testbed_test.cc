@@ -28,6 +28,7 @@
 #include "proto/replay_model.h"
 #include "proto/text_format.h"
 #include "tests/free_endpoints.h"
+#include "tests/integration/running/link_programs.h"
 #include "tests/unit/temporary_directory.h"
 
 namespace poseidon {
@@ -203,24 +204,45 @@ class EmulationTest : public TestbedTest {
   void TearDown() override { ExpectNothingLeft(getpid()); }
 
   PointResult Emulate(const ExperimentPoint& point) { return EmulatePoint(point, Options()); }
+
+  void ExpectTheBytesOfTheSimulation(const ExperimentPoint& point) {
+    const PointResult emulated = Emulate(point);
+    const PointResult simulated = SimulatePoint(point);
+    EXPECT_EQ(emulated.bytes_sent, simulated.bytes_sent);
+    EXPECT_EQ(emulated.bytes_received, simulated.bytes_received);
+    EXPECT_EQ(emulated.mean_bytes, simulated.mean_bytes);
+    EXPECT_EQ(emulated.schemes, simulated.schemes);
+    EXPECT_NEAR(emulated.compute, 0.008, 1e-9);
+    EXPECT_NEAR(emulated.predicted, simulated.predicted, 1e-6);
+    EXPECT_GT(emulated.iteration, 0.008);
+  }
+
+  // All that a process has made ends with it, whose point a signal interrupts.
+  void ExpectToLeaveNothingAfter(int signal) {
+    const pid_t pid = StartEndless(&EmulatePoint);
+    EXPECT_EQ(NamespacesOf(pid).size(), 4u) << "two machines, the scheduler's and the switch";
+    EXPECT_EQ(End(pid, signal), static_cast<int>(ExitCode::kInterrupted));
+    ExpectNothingLeft(pid);
+    std::filesystem::remove_all(directory_.Path("point"));
+  }
 };
 
+constexpr const char* kSystems[] = {"CAFFE_PS", "WFBP",     "ALL_SFB",
+                                    "ALL_ADAM", "ALL_RING", "ALL_HALVING_DOUBLING"};
+
 TEST_F(EmulationTest, MovesTheBytesOfTheSimulation) {
-  for (const int workers : {2, 4}) {
-    for (const char* const system :
-         {"CAFFE_PS", "WFBP", "ALL_SFB", "ALL_ADAM", "ALL_RING", "ALL_HALVING_DOUBLING"}) {
-      SCOPED_TRACE(system);
-      const ExperimentPoint point = MakePoint(kLenet, workers, system);
-      const PointResult emulated = Emulate(point);
-      const PointResult simulated = SimulatePoint(point);
-      EXPECT_EQ(emulated.bytes_sent, simulated.bytes_sent);
-      EXPECT_EQ(emulated.bytes_received, simulated.bytes_received);
-      EXPECT_EQ(emulated.mean_bytes, simulated.mean_bytes);
-      EXPECT_EQ(emulated.schemes, simulated.schemes);
-      EXPECT_NEAR(emulated.compute, 0.008, 1e-9);
-      EXPECT_NEAR(emulated.predicted, simulated.predicted, 1e-6);
-      EXPECT_GT(emulated.iteration, 0.008);
-    }
+  for (const char* const system : kSystems) {
+    SCOPED_TRACE(system);
+    ExpectTheBytesOfTheSimulation(MakePoint(kLenet, 2, system));
+  }
+  // In more than one step.
+  ExpectTheBytesOfTheSimulation(MakePoint(kLenet, 4, "ALL_HALVING_DOUBLING"));
+}
+
+TEST_F(EmulationTest, SlowMovesTheBytesOfTheSimulationWithMoreWorkers) {
+  for (const char* const system : kSystems) {
+    SCOPED_TRACE(system);
+    ExpectTheBytesOfTheSimulation(MakePoint(kLenet, 4, system));
   }
 }
 
@@ -228,11 +250,7 @@ TEST_F(EmulationTest, MovesTheBytesOfTheSimulationWithMachinesOfTheirOwn) {
   ExperimentPoint point = MakePoint(kLenet, 3, "WFBP");
   point.job.mutable_cluster()->set_servers(2);
   point.job.mutable_cluster()->mutable_network()->set_colocated(false);
-  const PointResult emulated = Emulate(point);
-  const PointResult simulated = SimulatePoint(point);
-  EXPECT_EQ(emulated.bytes_sent, simulated.bytes_sent);
-  EXPECT_EQ(emulated.bytes_received, simulated.bytes_received);
-  EXPECT_EQ(emulated.mean_bytes, simulated.mean_bytes);
+  ExpectTheBytesOfTheSimulation(point);
 }
 
 // An iteration is no faster than the bytes of the busiest direction at the rate, but for what the
@@ -270,7 +288,7 @@ TEST_F(EmulationTest, OneLinkAndOneWorkerAreSlow) {
   EXPECT_NEAR(known.predicted - result.predicted, 29 * 0.01, 0.02);
 }
 
-TEST_F(EmulationTest, SlowMotionTakesLongerAndSaysTheSame) {
+TEST_F(EmulationTest, InSlowMotionItTakesLongerAndSaysTheSame) {
   const ExperimentPoint point = MakePoint(kLenet, 2, "WFBP");
   ProcessOptions options = Options();
   options.slow_motion = 20;
@@ -297,41 +315,6 @@ TEST_F(EmulationTest, TiersShareUplinks) {
   // 2 MB each, 8 MB a rack.
   EXPECT_GT(Emulate(point).iteration, kLeastShare * 8 * 8e6 / 200e6);
 }
-
-// Takes what comes on one port for as long as somebody sends, and prints how many bytes.
-constexpr char kSink[] = R"(
-import selectors, socket, sys
-server = socket.create_server((sys.argv[1], 7000), backlog=64)
-server.settimeout(60)
-chooser, taken = selectors.DefaultSelector(), 0
-chooser.register(server.accept()[0], selectors.EVENT_READ)
-chooser.register(server, selectors.EVENT_READ)
-while len(chooser.get_map()) > 1:
-    for key, _ in chooser.select():
-        if key.fileobj is server:
-            chooser.register(server.accept()[0], selectors.EVENT_READ)
-        elif chunk := key.fileobj.recv(65536):
-            taken += len(chunk)
-        else:
-            chooser.unregister(key.fileobj)
-print(taken)
-)";
-// Sends for SECONDS to each ADDRESS:CONNECTIONS.
-constexpr char kSource[] = R"(
-import selectors, socket, sys, time
-chooser = selectors.DefaultSelector()
-for address, connections in (peer.split(":") for peer in sys.argv[2:]):
-    for _ in range(int(connections)):
-        while (connection := socket.socket()).connect_ex((address, 7000)):
-            connection.close()  # the sink is not there yet
-            time.sleep(0.01)
-        connection.setblocking(False)
-        chooser.register(connection, selectors.EVENT_WRITE)
-end = time.monotonic() + float(sys.argv[1])
-while time.monotonic() < end:
-    for key, _ in chooser.select(0.1):
-        key.fileobj.send(bytes(65536))
-)";
 
 TEST_F(EmulationTest, AMachineSendsToOthersInTurns) {
   TestbedOptions options;
@@ -382,14 +365,10 @@ TEST_F(EmulationTest, ADeadlineEndsIt) {
   EXPECT_THROW(EmulatePoint(MakePoint(kLenet, 2, "WFBP"), options), DeadlineExceeded);
 }
 
-TEST_F(EmulationTest, AnInterruptionLeavesNothing) {
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
-    const pid_t pid = StartEndless(&EmulatePoint);
-    EXPECT_EQ(NamespacesOf(pid).size(), 4u) << "two machines, the scheduler's and the switch";
-    EXPECT_EQ(End(pid, signal), static_cast<int>(ExitCode::kInterrupted));
-    ExpectNothingLeft(pid);
-    std::filesystem::remove_all(directory_.Path("point"));
-  }
+TEST_F(EmulationTest, AnInterruptionLeavesNothing) { ExpectToLeaveNothingAfter(SIGTERM); }
+
+TEST_F(EmulationTest, SlowOtherInterruptionsLeaveNothing) {
+  for (const int signal : {SIGINT, SIGHUP}) ExpectToLeaveNothingAfter(signal);
 }
 
 TEST_F(EmulationTest, WhatAKilledProgramLeavesGoesWithTheNextStart) {
