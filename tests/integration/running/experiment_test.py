@@ -40,8 +40,21 @@ class ExperimentTest(cluster.ClusterTest):
             file.write(text)
         return self.path(name)
 
-    def experiment(self, file, out="out", *flags, code=cluster.SUCCESS):
-        process = self.start("poseidon", "experiment", file, f"--out={self.path(out)}", *flags)
+    def setUp(self):
+        super().setUp()
+        # For reports without pictures, as loading it takes longer than an experiment does.
+        os.mkdir(self.path("hidden"))
+        super().write("hidden/matplotlib.py", "raise ImportError('not here')")
+
+    def experiment(self, file, out="out", *flags, code=cluster.SUCCESS, pictures=False):
+        process = self.start(
+            "poseidon",
+            "experiment",
+            file,
+            f"--out={self.path(out)}",
+            *flags,
+            prefix=() if pictures else ("env", f"PYTHONPATH={self.path('hidden')}"),
+        )
         self.assertEqual(process.wait(), code, process.output())
         return process.output()
 
@@ -50,7 +63,7 @@ class ExperimentTest(cluster.ClusterTest):
             return list(csv.DictReader(file))
 
     def test_a_row_a_point_and_a_report(self):
-        output = self.experiment(self.write())
+        output = self.experiment(self.write(), pictures=True)
         self.assertIn(f"{POINTS} points", output)
         self.assertEqual(len(re.findall(r"^\[ ?\d+/16\] net, ", output, re.M)), POINTS)
         rows = self.rows()

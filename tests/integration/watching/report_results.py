@@ -24,32 +24,39 @@ COLUMNS = (
     "accuracy,goodput,published,difference,fitted,source,point,key"
 ).split(",")
 PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
-# Prints how many pixels of a picture have each of the colors, in an interpreter with Matplotlib.
-COUNT_COLORS = """
-import sys
-from matplotlib import image
-pixels = (255 * image.imread(sys.argv[1])[..., :3]).round().astype(int)
-for color in sys.argv[2:]:
-    wanted = [int(color[i:i + 2], 16) for i in (1, 3, 5)]
-    print((pixels == wanted).all(axis=-1).sum())
-"""
-# Draws the first figure of a directory, and prints what it says.
-SAY_DRAWN = """
+# Answers, in an interpreter with Matplotlib, whose loading takes longer than any answer:
+# ["pixels", FILE, COLOR...]: how many pixels of a picture have each of the colors;
+# ["drawn", DIR]: draws the first figure of a directory, and what it says.
+ANSWER = """
 import json, sys
+from matplotlib import image
 import report_data, report_figures
-results = report_data.Results(sys.argv[1])
+
+def pixels(file, *colors):
+    drawn = (255 * image.imread(file)[..., :3]).round().astype(int)
+    wanted = [[int(color[i:i + 2], 16) for i in (1, 3, 5)] for color in colors]
+    return [int((drawn == color).all(axis=-1).sum()) for color in wanted]
+
+def drawn(directory):
+    results = report_data.Results(directory)
+    said = []
+    def say(plot, figure, grid, *others):
+        finish(plot, figure, grid, *others)
+        ideal = plot.legend.get("ideal")
+        said.append({
+            "label": grid[0].get_ylabel(),
+            "numbers": [text.get_text() for axes in grid for text in axes.texts],
+            "legend": list(plot.legend),
+            "ideal": None if ideal is None else list(map(float, ideal.get_ydata())),
+        })
+    report_figures.finish = say
+    report_figures.draw(results, report_figures.Styles(results), results.experiment["figure"][0], 1)
+    return said[0]
+
 finish = report_figures.finish
-def say(plot, figure, grid, *others):
-    finish(plot, figure, grid, *others)
-    ideal = plot.legend.get("ideal")
-    print(json.dumps({
-        "label": grid[0].get_ylabel(),
-        "numbers": [text.get_text() for axes in grid for text in axes.texts],
-        "legend": list(plot.legend),
-        "ideal": None if ideal is None else list(map(float, ideal.get_ydata())),
-    }))
-report_figures.finish = say
-report_figures.draw(results, report_figures.Styles(results), results.experiment["figure"][0], 1)
+for line in sys.stdin:
+    kind, *arguments = json.loads(line)
+    print(json.dumps({"pixels": pixels, "drawn": drawn}[kind](*arguments)), flush=True)
 """
 
 
@@ -163,6 +170,30 @@ class ReportTest(unittest.TestCase):
 class FiguresTest(ReportTest):
     """Likewise with pictures, which need Matplotlib."""
 
+    answerer = None
+
+    @classmethod
+    def tearDownClass(cls):
+        if cls.answerer is not None:
+            cls.answerer.communicate()
+
+    def answer(self, *question):
+        """What the one process of all cases says to it."""
+        if self.answerer is None:
+            # pylint: disable=consider-using-with  (it answers until tearDownClass)
+            type(self).answerer = subprocess.Popen(
+                [self.python, "-c", ANSWER],
+                cwd=os.path.dirname(REPORT),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        self.answerer.stdin.write(json.dumps(question) + "\n")
+        self.answerer.stdin.flush()
+        line = self.answerer.stdout.readline()
+        self.assertNotEqual(line, "", f"no answer to {question}")
+        return json.loads(line)
+
     def setUp(self):
         super().setUp()
         self.python = interpreter()
@@ -187,23 +218,10 @@ class FiguresTest(ReportTest):
 
     def pixels(self, name, *colors):
         """How many a picture has of each color."""
-        done = subprocess.run(
-            [self.python, "-c", COUNT_COLORS, self.path(name), *colors],
-            stdout=subprocess.PIPE,
-            text=True,
-            check=True,
-        )
-        return [int(line) for line in done.stdout.split()]
+        return self.answer("pixels", self.path(name), *colors)
 
     def drawn(self, rows, figure):
         """What a figure says: {"label": of the y axis, "numbers": in the panels, "legend": its
         entries, "ideal": values of that line}."""
         self.write(rows, {"name": "test", "figure": [figure]})
-        done = subprocess.run(
-            [self.python, "-c", SAY_DRAWN, self.directory],
-            cwd=os.path.dirname(REPORT),
-            stdout=subprocess.PIPE,
-            text=True,
-            check=True,
-        )
-        return json.loads(done.stdout)
+        return self.answer("drawn", self.directory)
