@@ -44,9 +44,11 @@ class DevicesTest(lenet.LenetTest):
         self.assertLessEqual(summary["communication_not_hidden"], 1)
         return summary["loss"], [layer["scheme"] for layer in summary["layers"]]
 
-    def check(self, cases):
+    def check(self, cases, moves):
         self.copy_solver(("base_lr: .*", SMALL_BASE_LR))
-        alone = rounding.Rounding(lambda move: self.losses("ALL_PS", workers=1, move=move)[0])
+        alone = rounding.Rounding(
+            lambda move: self.losses("ALL_PS", workers=1, move=move)[0], moves
+        )
         self.assertLess(alone.reference[-1], 0.97 * alone.reference[0], "it learns nothing")
         for policy, workers, devices, schemes in cases:
             with self.subTest(policy, workers=workers, devices=devices):
@@ -55,7 +57,7 @@ class DevicesTest(lenet.LenetTest):
                 alone.assert_same(self, losses)
 
     def test_replicas_are_workers(self):
-        self.check((("ALL_SFB", 2, 2, ["PS", "PS", "SFB", "SFB"]),))
+        self.check((("ALL_SFB", 2, 2, ["PS", "PS", "SFB", "SFB"]),), moves=1)
 
     @cluster.slow
     def test_replicas_are_workers_with_other_schemes(self):
@@ -65,7 +67,8 @@ class DevicesTest(lenet.LenetTest):
                 ("ALL_PS", 4, 1, ["PS"] * 4),
                 ("ALL_RING", 2, 2, ["ring"] * 4),
                 ("ALL_PS", 1, 4, ["PS"] * 4),
-            )
+            ),
+            moves=3,
         )
 
     def test_resumed_is_never_interrupted(self):
@@ -103,8 +106,7 @@ class DevicesTest(lenet.LenetTest):
     def test_no_gpu(self):
         self.copy_solver()
         text = "training.device is cuda, but "
-        for devices in (1, 2):
-            self.refuse_worker(self.config("", "device: CUDA", workers=1, devices=devices), text)
+        self.refuse_worker(self.config("", "device: CUDA", workers=1, devices=2), text)
         run = self.start_run(self.config("", "device: CUDA", workers=1))
         self.assertEqual(run.wait(), cluster.CONFIG_ERROR)
         self.assertIn(text, run.output())

@@ -108,6 +108,9 @@ SOLVER = """
 
 
 class PythonLayerTest(cluster.ClusterTest):
+    # Of a training by two workers with a batch of 16 each: its summary and worker 1's log.
+    by_two = None
+
     def write_net(self, batch, loss=PYTHON_LOSS, fails="pass"):
         self.write("points.py", LAYERS.replace("FAILS", fails))
         net = self.write(
@@ -137,9 +140,15 @@ class PythonLayerTest(cluster.ClusterTest):
         self.assert_same_parameters(summary, workers)
         return summary
 
+    def trained_by_two(self):
+        """One training that several cases look at."""
+        if PythonLayerTest.by_two is None:
+            self.write_net(batch=16)
+            PythonLayerTest.by_two = self.train(workers=2), self.log("worker-1")
+        return PythonLayerTest.by_two
+
     def test_two_workers_train_as_one_with_both_batches(self):
-        self.write_net(batch=16)
-        two = self.train(workers=2)
+        two, _ = self.trained_by_two()
         self.write_net(batch=32)
         one = self.train(workers=1)
         # Twice as many samples at once, in another order of sums.
@@ -151,15 +160,14 @@ class PythonLayerTest(cluster.ClusterTest):
             batch=16, loss='type: "EuclideanLoss" propagate_down: true propagate_down: false'
         )
         built_in = self.train(workers=2)
-        self.write_net(batch=16)
-        own = self.train(workers=2)
+        own, _ = self.trained_by_two()
         self.assertAlmostEqual(
             own["test_loss"], built_in["test_loss"], delta=built_in["test_loss"] / 100
         )
 
     def test_devices_of_a_worker_have_layers_of_their_own(self):
+        apart, _ = self.trained_by_two()
         self.write_net(batch=16)
-        apart = self.train(workers=2)
         together = self.train(workers=1, devices=2, training="batch_per_worker: 32")
         self.assertAlmostEqual(
             together["test_loss"], apart["test_loss"], delta=apart["test_loss"] / 100
@@ -192,10 +200,8 @@ class PythonLayerTest(cluster.ClusterTest):
         self.assertIn("\ncount: 2.5\n", test.output())  # the mean of 1 to 4
 
     def test_what_a_layer_prints_is_in_the_workers_log(self):
-        self.write_net(batch=4)
-        run = self.start_run(self.config(workers=2, iterations=2))
-        self.assertEqual(run.wait(), cluster.SUCCESS)
-        self.assertIn("this is worker 1 of 2", self.log("worker-1"))
+        _, log = self.trained_by_two()
+        self.assertIn("this is worker 1 of 2", log)
 
     def test_a_layer_that_throws_ends_the_job(self):
         self.write_net(
