@@ -1,6 +1,8 @@
 """The solver's fields that change an update, and what is said where an update makes no numbers."""
 
 import glob
+import os
+import pathlib
 import re
 
 import cluster
@@ -14,23 +16,38 @@ SMALL_BASE_LR = "base_lr: 0.0003"  # see equivalence_test.py
 
 class SolverFieldsTest(solver_training.SolverTest):
     small = True
+    # What several cases begin with: the first values, and losses by solver, communication and the like.
+    first = None
+    trained = {}
+
+    def first_values(self, move):
+        path = self.path("first_iter_1.caffemodel")
+        if SolverFieldsTest.first is not None and not os.path.exists(path):
+            pathlib.Path(path).write_bytes(SolverFieldsTest.first)
+        model = super().first_values(move)
+        SolverFieldsTest.first = SolverFieldsTest.first or pathlib.Path(path).read_bytes()
+        return model
 
     def losses(self, communication, *, move=0, **options):
-        weights = f'weights: "{self.first_values(move)}"'
-        config = self.config(communication, weights, iterations=COMPARED_ITERATIONS, **options)
-        return self.run_job(config)["loss"]
+        key = (self.changes, communication, move, *sorted(options.items()))
+        if key not in self.trained:
+            weights = f'weights: "{self.first_values(move)}"'
+            config = self.config(communication, weights, iterations=COMPARED_ITERATIONS, **options)
+            self.trained[key] = self.run_job(config)["loss"]
+        return self.trained[key]
 
-    def rounding_of(self, communication, **options):
+    def rounding_of(self, communication, moves=1, **options):
         return rounding.Rounding(
-            lambda move: self.losses(communication, move=move, **options), moves=2
+            lambda move: self.losses(communication, move=move, **options), moves
         )
 
     def solver(self, text=""):
+        self.changes = text
         self.copy_solver(("base_lr: .*", SMALL_BASE_LR + " " + text))
 
-    def check_iter_size(self, policies):
+    def check_iter_size(self, policies, moves=1):
         self.solver()
-        expected = self.rounding_of("policy: ALL_PS", workers=1, batch=64)
+        expected = self.rounding_of("policy: ALL_PS", moves, workers=1, batch=64)
         self.solver("iter_size: 2")
         for policy in policies:
             with self.subTest(policy):
@@ -42,13 +59,15 @@ class SolverFieldsTest(solver_training.SolverTest):
 
     @cluster.slow
     def test_iter_size_is_a_larger_batch_with_other_schemes(self):
-        self.check_iter_size(("ALL_PS", "ALL_RING"))
+        self.check_iter_size(("ALL_PS", "ALL_RING"), moves=2)
 
     def check_clipping_that_never_clips(self, policy):
         self.solver()
-        expected = self.train_hash(f"policy: {policy}")
+        expected = self.train_hash(f"policy: {policy}", iterations=COMPARED_ITERATIONS)
         self.solver("clip_gradients: 1e9")
-        self.assertEqual(self.train_hash(f"policy: {policy}"), expected)
+        self.assertEqual(
+            self.train_hash(f"policy: {policy}", iterations=COMPARED_ITERATIONS), expected
+        )
 
     def test_clipping_that_never_clips_changes_no_bit(self):
         self.check_clipping_that_never_clips("ALL_PS")
@@ -61,7 +80,7 @@ class SolverFieldsTest(solver_training.SolverTest):
     def test_clipping_that_never_clips_changes_adams_factors_by_rounding(self):
         """Their layers are then updated at the workers, not where their factors are rebuilt."""
         self.solver()
-        expected = self.rounding_of("policy: ALL_ADAM")
+        expected = self.rounding_of("policy: ALL_ADAM", moves=2)
         self.solver("clip_gradients: 1e9")
         expected.assert_same(self, self.losses("policy: ALL_ADAM"))
 
