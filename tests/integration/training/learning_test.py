@@ -9,6 +9,7 @@ ACCURACY = 0.96
 # Enough for that under every setting below, half of the demo's.
 ITERATIONS = 200
 WORKERS = 4
+SAMPLES = 64  # of an iteration, all workers together
 
 # Rates at which the rule learns the digits; momentum where Caffe's rule takes one.
 RULES = {
@@ -21,12 +22,20 @@ RULES = {
 
 
 class LearningTest(lenet.LenetTest):
-    def assert_learns(self, communication, iterations=ITERATIONS):
-        summary = self.train(communication, workers=WORKERS, batch=16, iterations=iterations)
+    def assert_learns(self, communication, iterations=ITERATIONS, workers=WORKERS):
+        summary = self.train(
+            communication, workers=workers, batch=SAMPLES // workers, iterations=iterations
+        )
         self.assertGreaterEqual(summary["test_accuracy"], ACCURACY, communication)
-        self.assert_same_parameters(summary, WORKERS)
+        self.assert_same_parameters(summary, workers)
         return summary
 
+    def test_time_policy_of_two_workers(self):
+        self.copy_solver()
+        # Has learnt them then, with the images in this order: 98.0 %.
+        self.assert_learns("policy: TIME", iterations=150, workers=2)
+
+    @cluster.slow
     def test_time_policy(self):
         self.copy_solver()
         self.assert_learns("policy: TIME")
