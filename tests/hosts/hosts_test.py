@@ -308,6 +308,7 @@ class MissingFilesTest(lenet.LenetTest, remote.HostsTest):
         return ("env", f"--chdir={self.path('here')}")
 
     def check(self, code, message):
+        """What the command has said."""
         run = self.start_on_hosts(self.CONFIG)
         self.assertEqual(run.wait(), code, run.output())
         self.assertRegex(
@@ -320,6 +321,7 @@ class MissingFilesTest(lenet.LenetTest, remote.HostsTest):
         self.assertRegex(summary["reason"], f"^worker.1 .*: {message}")
         self.assert_nothing_there()
         self.assert_nothing_left()
+        return run.output()
 
     def test_a_missing_solver_is_named(self):
         os.remove(self.path("there/solver.prototxt"))
@@ -338,22 +340,17 @@ class MissingFilesTest(lenet.LenetTest, remote.HostsTest):
             r"solver\.prototxt:\d+:1: no net file net\.prototxt in the working directory.*",
         )
 
-    def test_missing_data_are_named(self):
+    def test_missing_data_are_named_and_how_they_are_made(self):
         shutil.rmtree(self.path("there/digits/train_lmdb"))
-        self.check(
+        said = self.check(
             cluster.DATA_ERROR,
             r"digits/train_lmdb: no LMDB database here \(a directory with a file data\.mdb\).*",
         )
-
-    def test_how_missing_data_are_made_is_said(self):
-        shutil.rmtree(self.path("there/digits/train_lmdb"))
-        run = self.start_on_hosts(self.CONFIG)
-        self.assertEqual(run.wait(), cluster.DATA_ERROR, run.output())
         self.assertIn(
             "\nposeidon run: where a host lacks the data, in the working directory, "
             f"{self.path('here')}, this makes it: {os.path.abspath(cluster.programs())}/poseidon "
             "convert csv --csv=net.prototxt --out=digits\n",
-            run.output(),
+            said,
         )
 
     @cluster.slow
@@ -384,21 +381,59 @@ class MissingFilesTest(lenet.LenetTest, remote.HostsTest):
             self.assert_same_parameters(again, 2), self.assert_same_parameters(summary, 2)
         )
 
-    def test_a_restart_waits_for_a_host_that_comes_back(self):
-        """Else a machine that is started again would use up all restarts within seconds."""
+    def write_snapshots(self):
         for directory in ("here", "there"):
             with open(self.path(f"{directory}/solver.prototxt"), "a", encoding="utf-8") as solver:
                 solver.write('snapshot: 20 snapshot_prefix: "net"\n')
+
+    def shell_of_a_machine_that_goes_down(self):
+        """Nobody reaches host b while the file that this returns is there."""
         down = self.path("down")
         self.shell = self.write_shell(
             f'[ -e {down} ] && case $host in b) echo "ssh: connect to host b port 22: No route to host" '
             ">&2; exit 255 ;; esac"
         )
+        return down
+
+    def test_a_restart_waits_for_a_host_that_comes_back(self):
+        """Else a machine that is started again would use up all restarts within seconds. This one goes down with
+        the worker on it, before that has trained."""
+        self.write_snapshots()
+        down, once = self.shell_of_a_machine_that_goes_down(), self.path("once")
+        programs = os.path.abspath(cluster.programs())
+        os.mkdir(self.path("programs"))
+        for name in os.listdir(programs):
+            os.symlink(os.path.join(programs, name), self.path(f"programs/{name}"))
+        worker = self.path("programs/poseidon_worker")
+        os.remove(worker)
+        self.write(
+            "programs/poseidon_worker",
+            f'#!/bin/sh\ncase "$*" in *--rank=1*) mkdir {once} 2> /dev/null && touch {down} && kill -KILL $$ ;;'
+            f' esac\nexec {programs}/poseidon_worker "$@"\n',
+        )
+        os.chmod(worker, 0o755)
+        run = self.start_on_hosts(
+            self.CONFIG,
+            "--snapshot=latest",
+            "--restarts=1",
+            f"--remote_programs={self.path('programs')}",
+        )
+        self.assert_waits(run, down)
+        self.assertEqual(self.read_json("out/summary.json")["iterations"], 5)
+
+    @cluster.slow
+    def test_a_restart_from_a_snapshot_waits_for_a_host_that_comes_back(self):
+        self.write_snapshots()
+        down = self.shell_of_a_machine_that_goes_down()
         config = self.CONFIG.replace("iterations: 5", "iterations: 400")
         run = self.start_on_hosts(config, "--snapshot=latest", "--restarts=1")
         run.await_output("iteration ")
         self.write("down", "")
         os.kill(self.pid_there("worker-1"), signal.SIGKILL)
+        self.assert_waits(run, down)
+        self.assertEqual(self.read_json("out/summary.json")["iterations"], 400)
+
+    def assert_waits(self, run, down):
         run.await_output(
             r"the job starts again from the newest snapshot that worker 0 finds \(restart 1 of 1\).*\n"
             "waiting until all hosts answer, for at most 600 s:\n"
@@ -408,7 +443,6 @@ class MissingFilesTest(lenet.LenetTest, remote.HostsTest):
         os.remove(down)
         self.assertEqual(run.wait(), cluster.SUCCESS, run.output())
         self.assertEqual(run.output().count("waiting until"), 1)
-        self.assertEqual(self.read_json("out/summary.json")["iterations"], 400)
 
 
 @unittest.skipUnless(os.geteuid() == 0, "network namespaces need root")
