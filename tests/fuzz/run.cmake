@@ -17,7 +17,7 @@ set(mode "${CMAKE_ARGV6}")
 # Compiling takes a quick run longer than fuzzing, and twice as long with -O1, which tries twice as much in a
 # second.
 set(labels fuzz)
-set(seconds 3)
+set(seconds 1)
 set(level -O0)
 if(mode STREQUAL "slow")
   set(labels fuzz fuzz_slow)
