@@ -32,17 +32,21 @@ class C10d(unittest.TestCase):
 
     @timed_tests.slow
     def test_two_ranks_ddp_and_fsdp_by_another_name(self):
-        self.assert_equal(2)
+        self.assert_equal(2, "others")
 
-    def assert_equal(self, ranks):
-        with Ranks("c10d.py", ranks) as processes:
+    @timed_tests.slow
+    def test_ddp_and_fsdp_by_another_name_for_longer(self):
+        self.assert_equal(3, "others")
+
+    def assert_equal(self, ranks, *arguments):
+        with Ranks("c10d.py", ranks, list(arguments)) as processes:
             for result in processes.wait(PATIENCE):
                 self.assertEqual(result.code, 0, result.output)
                 self.assertIn("equal", result.output.splitlines())
             print(processes.output(0))
 
     def test_a_rank_that_fails_ends_at_once_though_an_all_reduce_is_under_way(self):
-        with Ranks("c10d_pending.py", 2) as processes:
+        with Ranks("c10d_pending.py", 2, whole_end=True) as processes:
             self.assertEqual(processes.processes[0].wait(PATIENCE), 1, processes.output(0))
             self.assertIn("ValueError: record 4711 is broken", processes.output(0))
 

@@ -10,7 +10,14 @@ from ranks import PATIENCE, Ranks
 
 class Examples(unittest.TestCase):
     def test_all_ways_come_to_the_same(self):
-        with Ranks("examples.py", 2) as ranks:
+        self.assert_equal()
+
+    @timed_tests.slow
+    def test_all_ways_come_to_the_same_in_more_epochs(self):
+        self.assert_equal("others")
+
+    def assert_equal(self, *arguments):
+        with Ranks("examples.py", 2, list(arguments)) as ranks:
             ranks.wait_for_daemons()
             for rank, result in enumerate(ranks.wait(PATIENCE)):
                 self.assertEqual(result.code, 0, f"rank {rank}:\n{result.output}")

@@ -33,7 +33,7 @@ class Faults(unittest.TestCase):
         return results
 
     def test_an_exception_is_named_by_the_others(self):
-        with Ranks("faulty.py", 2, ["exception"]) as ranks:
+        with Ranks("faulty.py", 2, ["exception"], whole_end=True) as ranks:
             self.expect_end(ranks, SOON, "ValueError: record 4711 is broken")
 
     @timed_tests.slow

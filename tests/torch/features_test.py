@@ -18,8 +18,12 @@ class Features(unittest.TestCase):
         with Ranks("features.py", 2, self.arguments) as ranks:
             for rank, result in enumerate(ranks.wait(SECONDS)):
                 self.assertEqual(result.code, 0, f"rank {rank}:\n{result.output}")
-            self.assertIn("equal", ranks.output(0).splitlines())
-            print(ranks.output(0))
+                self.assertIn("equal", result.output.splitlines())
+                print(result.output)
+            logs = [path.read_text() for path in ranks.out.glob("*/scheduler.log")]
+            self.assertTrue(logs)
+            for log in logs:
+                self.assertIn("all workers ended with the same parameters", log)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,10 @@
 
 Loading PyTorch and its optimizers takes an interpreter about three seconds of computing, and the tests
 start a hundred of them. So one interpreter loads both, and forks a process for each program: it runs as
-the main module, with arguments, environment and output of its own, and ends as any interpreter does.
+the main module, with arguments, environment and output of its own.
+
+Its end is that of any interpreter for all that the program has made and loaded. What was loaded before it stays:
+taking PyTorch apart costs each process a third of a second, more than all else that most of the programs do.
 """
 
 import atexit
@@ -55,15 +58,17 @@ class LoadedPython:
         environment: Dict[str, str],
         log: pathlib.Path,
         namespace: Optional[str] = None,
+        whole_end: bool = False,
     ) -> "LoadedProcess":
         """Runs the program `command[0]`, in a network namespace if one is given; `log` gets what it writes to stdout
-        and stderr."""
+        and stderr. `whole_end`: what was loaded before it is taken apart, too."""
         log.touch()  # there before the process has begun
         answer = self.ask(
             command=[str(word) for word in command],
             environment=environment,
             log=str(log),
             namespace=namespace,
+            whole_end=whole_end,
         )
         return LoadedProcess(self, answer["pid"])
 
@@ -147,9 +152,39 @@ def _become(request: dict) -> None:
     runpy.run_path(sys.argv[0], run_name="__main__")
 
 
+def _to_stay() -> List[str]:
+    """The modules that a program's end leaves as they are. Not those that hold its process groups, which are to end."""
+    others = ("__main__", "builtins", "sys")
+    return [
+        name
+        for name in sys.modules
+        if name not in others and not name.startswith("torch.distributed")
+    ]
+
+
+def _let_stay(names: List[str]) -> None:
+    """Takes modules out of the interpreter's hands, which clears those that it finds."""
+    modules = [sys.modules.pop(name) for name in names]
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(modules))  # one reference more than ever go
+
+
+def _leave_libraries() -> None:
+    """exit() of the C library is at its end when it would come to what libraries have registered until now: it calls
+    the last one first."""
+    libc = ctypes.CDLL(None)
+    libc.on_exit(libc._exit, None)
+
+
 if __name__ == "__main__":
+    stays: List[str] = []
+    atexit.register(_let_stay, stays)  # called last, as it is the first one
     importlib.import_module("torch._dynamo")  # the first optimizer loads it
     gc.freeze()  # else each program's end looks at all that is loaded, which takes most of a second
+    stays += _to_stay()
     program = _serve()
+    if program is not None and program["whole_end"]:
+        stays.clear()
+    elif program is not None:
+        _leave_libraries()
     if program is not None:
         _become(program)

@@ -83,7 +83,8 @@ class Ranks:
     """A program's processes; none is left when the context ends.
 
     `machines`: network namespaces that the ranks are spread over; the first one's address is `master`. `unset`: which of
-    torchrun's variables they have not. `agent_port`: of a store of torchrun's agent; else rank 0 has it.
+    torchrun's variables they have not. `agent_port`: of a store of torchrun's agent; else rank 0 has it. `whole_end`: as
+    LoadedPython.start has it.
     """
 
     def __init__(
@@ -95,6 +96,7 @@ class Ranks:
         master: str = "127.0.0.1",
         unset: Sequence[str] = (),
         agent_port: Optional[int] = None,
+        whole_end: bool = False,
     ):
         self._scratch = tempfile.TemporaryDirectory(prefix="poseidon_torch_test.")
         self.out = pathlib.Path(self._scratch.name)
@@ -110,7 +112,9 @@ class Ranks:
                 del environment[name]
             log = self.out / f"rank-{rank}.log"
             namespace = machines[rank * len(machines) // ranks] if machines else None
-            self.processes.append(_loaded_python().start(command, environment, log, namespace))
+            self.processes.append(
+                _loaded_python().start(command, environment, log, namespace, whole_end)
+            )
 
     def __enter__(self) -> "Ranks":
         return self

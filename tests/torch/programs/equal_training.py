@@ -34,10 +34,11 @@ from models import (
 )
 
 ITERATIONS = 24
+SHORT = 12  # where no layer times are awaited
 # By when the layers' times have been measured, which the scheduler makes another plan by.
 MEASURED = 20
 PATIENCE = 60  # seconds
-SAMPLES = 64  # of the whole batch
+SAMPLES = 48  # of the whole batch
 DEVICE = torch.device(sys.argv[2])
 
 
@@ -64,12 +65,18 @@ class Case:
     factors: bool = False
     as_device: bool = False  # gradients go the ways of a GPU's, to memory that the program makes
 
+    @property
+    def iterations(self) -> int:
+        return SHORT if self.options else ITERATIONS
+
 
 # With times that were measured factors may not pay.
 BYTES = (("policy", "BYTES"),)
 
+RING = (("policy", "ALL_RING"),)
+
 CASES = [
-    Case("perceptron, AdamW, ring", Perceptron, adamw, options=(("policy", "ALL_RING"),)),
+    Case("perceptron, AdamW, bfloat16, ring", Perceptron, adamw, bfloat16=True, options=RING),
     Case("perceptron, SGD, forward overlap", Perceptron, sgd, overlap="forward"),
     Case("wide perceptron, SGD, factors", WidePerceptron, sgd, options=BYTES, factors=True),
     Case(
@@ -83,9 +90,10 @@ CASES = [
     ),
     Case("convolutions with BatchNorm, SGD", ConvolutionalNet, sgd),
     Case("transformer, SGD, passes, clipping", Transformer, sgd, passes=2, clip=0.1),
-    Case("transformer, AdamW, bfloat16", Transformer, adamw, bfloat16=True),
 ]
 OTHERS = [
+    Case("perceptron, AdamW, ring", Perceptron, adamw, options=RING),
+    Case("transformer, AdamW, bfloat16", Transformer, adamw, bfloat16=True),
     Case("perceptron, SGD", Perceptron, sgd, as_device=True),
     Case("convolutions with BatchNorm, AdamW, forward overlap", ConvolutionalNet, adamw, "forward"),
     Case("transformer, AdamW", Transformer, adamw, options=(("bucket_bytes", 0),)),
@@ -107,7 +115,7 @@ def train(case, model, optimizer, rank, ranks, no_sync, midway=None) -> List[flo
     layers' times have been measured."""
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, step_size=10, gamma=0.7)
     losses = []
-    for iteration in range(ITERATIONS):
+    for iteration in range(case.iterations):
         if midway and iteration == MEASURED:
             midway()
         optimizer.zero_grad()
