@@ -17,7 +17,7 @@ import unittest
 import torch
 
 import timed_tests
-from ranks import HERE, PATIENCE, ROOT
+from ranks import HERE, PATIENCE, ROOT, Ranks
 
 sys.path.insert(0, str(ROOT / "python"))
 
@@ -84,7 +84,7 @@ class Job:
             communication {{ policy: ALL_PS update_at: SERVERS deterministic: true }}"""
         )
         command = [ROOT / "build/bin/poseidon", "run", f"--config={config}", f"--out={self.out}"]
-        command += ["--", sys.executable, HERE / "programs" / program, *arguments]
+        command += ["--", sys.executable, HERE / "programs" / program, "run", *arguments]
         environment = {**os.environ, "PYTHONPATH": str(ROOT / "python"), "OMP_NUM_THREADS": "1"}
         with open(self.out / "said", "wb") as said:
             self.process = subprocess.Popen(
@@ -157,8 +157,12 @@ def hash_of(summary):
 
 @functools.lru_cache(maxsize=None)
 def undisturbed_hash():
-    with Job("recovering.py", "backward", ITERATIONS) as job:
-        return hash_of(job.summary())
+    """Of ranks that share an interpreter, so that PyTorch is loaded once for them."""
+    with Ranks("recovering.py", WORKERS, ["backward", ITERATIONS]) as ranks:
+        for rank, result in enumerate(ranks.wait(PATIENCE)):
+            if result.code != 0:
+                raise AssertionError(f"rank {rank}:\n{result.output}")
+        return hash_of(json.loads((ranks.out / "summary.json").read_text()))
 
 
 class Recovery(unittest.TestCase):

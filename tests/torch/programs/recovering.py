@@ -1,6 +1,8 @@
-"""A training that is started by `poseidon run`, and may be started again in the place of a process that was lost.
+"""A training that is started by `poseidon run`, and may be started again in the place of a process that was lost; or, with
+the same options, as torchrun does.
 
-    recovering.py OVERLAP ITERATIONS [UPDATE]
+    recovering.py run OVERLAP ITERATIONS [UPDATE]    by `poseidon run`
+    recovering.py OUT OVERLAP ITERATIONS             as torchrun does
 """
 
 import os
@@ -27,17 +29,20 @@ def data_of_iteration(rank: int, iteration: int):
 
 
 def main() -> None:
-    overlap, iterations = sys.argv[1], int(sys.argv[2])
-    update = sys.argv[3] if len(sys.argv) > 3 else "server"
+    out = sys.argv[1] if sys.argv[1] != "run" else None
+    overlap, iterations = sys.argv[2], int(sys.argv[3])
+    update = sys.argv[4] if len(sys.argv) > 4 else "server"
     torch.set_num_threads(1)
     torch.manual_seed(1)
-    psd.init()
+    psd.init(out=out)
     model = ConvolutionalNet()
     # As an average of other parameters: no worker's optimizer learns it, and it changes all the same.
     model.counted = torch.nn.Parameter(torch.zeros(()), requires_grad=False)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 20, 0.8)
-    psd.distribute(model, optimizer, overlap=overlap, update=update)
+    # As the job's config has them, where there is one.
+    options = {"policy": "ALL_PS", "deterministic": True, "servers": 2} if out else {}
+    psd.distribute(model, optimizer, overlap=overlap, update=update, **options)
     print(f"rank {psd.rank()} is process {os.getpid()} at iteration {psd.iteration()}", flush=True)
     for _ in range(psd.iteration()):
         scheduler.step()
