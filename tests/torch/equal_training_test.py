@@ -11,11 +11,11 @@ from ranks import PATIENCE, Ranks
 
 class EqualTraining(unittest.TestCase):
     def test_as_ddp_and_one_process(self):
-        self.assert_equal("cpu", ranks=3)
+        self.assert_equal("cpu")
 
     @unittest.skipUnless(torch.cuda.is_available(), "PyTorch sees no GPU")
     def test_as_ddp_and_one_process_on_a_gpu(self):
-        self.assert_equal("cuda", ranks=3)
+        self.assert_equal("cuda")
 
     @timed_tests.slow
     def test_others_as_ddp_and_one_process(self):
@@ -26,8 +26,8 @@ class EqualTraining(unittest.TestCase):
     def test_others_as_ddp_and_one_process_on_a_gpu(self):
         self.assert_equal("cuda", "others")
 
-    def assert_equal(self, device, *arguments, ranks=4):
-        with Ranks("equal_training.py", ranks, [device, *arguments]) as ranks:
+    def assert_equal(self, device, *arguments):
+        with Ranks("equal_training.py", 4, [device, *arguments]) as ranks:
             ranks.wait_for_daemons()
             results = ranks.wait(PATIENCE)
             for rank, result in enumerate(results):
