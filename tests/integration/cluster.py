@@ -293,9 +293,9 @@ class ClusterTest(unittest.TestCase):
         with open(self.path(name), encoding="utf-8") as file:
             return json.load(file)
 
-    def start_by_hand(self, config, order, *, ranks=True, prefix=()):
+    def start_by_hand(self, config, order, *, ranks=True, prefix=(), flags=None):
         """Starts the daemons that `order` names ("scheduler", "server-0", "worker-1", ...) of one
-        config; returns them by name."""
+        config; returns them by name. `flags`: further ones, by name."""
         path = self.write("config.prototxt", config)
         daemons = {}
         for name in order:
@@ -303,6 +303,7 @@ class ClusterTest(unittest.TestCase):
             arguments = [f"--config={path}", f"--out={self.path('out')}"]
             if rank and ranks:
                 arguments.append(f"--rank={rank}")
+            arguments += (flags or {}).get(name, [])
             daemons[name] = self.start(f"poseidon_{role}", *arguments, name=name, prefix=prefix)
         return daemons
 
@@ -357,6 +358,8 @@ ENDLESS = 100000000
 
 # A small net in which both schemes occur: (name, parameters or (inputs, outputs), ms per pass).
 LAYERS = (("conv1", 1000, 1), ("conv2", 60000, 1), ("fc", (512, 300), 1))
+# The same for endless jobs that a test waits beside: their iterations are fewer, and so is what they compute.
+LONG_LAYERS = tuple((name, size, 10 * milliseconds) for name, size, milliseconds in LAYERS)
 
 
 def replay_layers(layers):

@@ -73,12 +73,14 @@ class PatchTest(lenet.LenetTest):
                 losses, found = self.losses(solver_type, policy, WORKERS, BATCH, iter_size)
                 self.assertEqual(found, schemes)
                 alone.assert_same(self, losses)
-        # Half of every worker's images: a mistake.
+        # Half of the images: a mistake.
         alone.assert_differs(
-            self, self.losses(solver_type, "ALL_PS", WORKERS, BATCH // 2, iter_size)[0]
+            self, self.losses(solver_type, "ALL_PS", 1, WORKERS * BATCH // 2, iter_size)[0]
         )
 
     def test_rmsprop(self):
+        self.small = True
+        self.copy_net()
         self.check("RMSProp", {"ALL_SFB": SFB})
 
     @cluster.slow

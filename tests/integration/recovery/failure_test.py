@@ -15,6 +15,7 @@ def endless(**fields):
         servers=2,
         iterations=cluster.ENDLESS,
         cluster=f"scheduler_port: {cluster.free_port_pair()}",
+        layers=cluster.LONG_LAYERS,
         **fields,
     )
 

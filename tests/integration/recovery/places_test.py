@@ -19,6 +19,7 @@ from recovery_test import (
     RecoveryTest,
     tested_at,
 )
+from told import tests_of
 
 # Longer than another process needs to start on the busiest machine: what is noticed before is not a silence.
 LONG_DEADLINE = 30.0
@@ -29,16 +30,33 @@ TOLD_MS = cluster.HEARTBEAT_DEADLINE * 1e3 / 10
 LONG = 3 * ITERATIONS
 
 
-class KeptTest(RecoveryTest):
+class StoppedTest(RecoveryTest):
+    """A job that ends when its test has seen all, however long another process needs to start."""
+
+    def assert_stopped_as_undisturbed(self, said, policy, *lost):
+        """As assert_as_undisturbed, of a job of ENDLESS iterations that a signal has stopped, which is held
+        against one of as many as it has done. `said`: by its scheduler."""
+        self.iterations = self.read_json("out/summary.json")["iterations"]
+        # Who stops a training does not test at its end.
+        self.results = ("iterations",)
+        self.assert_as_undisturbed(policy, *lost)
+        self.assertIn(tests_of(said)[-1], self.reference(policy)["tests"])
+
+
+class KeptTest(StoppedTest):
     """Each daemon is kept by a `poseidon keep` of its own."""
 
-    iterations = LONG
-
     def start_kept(self, *, stall_deadline=300):
+        """Keepers of a job that has begun to train."""
         text = self.config(cluster_fields=f"scheduler_port: {cluster.free_port_pair()}").replace(
             "communication {",
             f"communication {{ stall_deadline_seconds: {cluster.scaled(stall_deadline)}",
         )
+        keepers = self.start_keepers(text)
+        keepers["scheduler"].await_output(tested_at(TEST_INTERVAL))
+        return keepers
+
+    def start_keepers(self, text):
         path = self.write(
             "config.prototxt", cluster.with_heartbeat_deadline(text, cluster.scaled(LONG_DEADLINE))
         )
@@ -46,13 +64,12 @@ class KeptTest(RecoveryTest):
         for name in NODES:
             role, _, rank = name.partition("-")
             daemon = [f"poseidon_{role}", f"--config={path}", f"--out={self.path('out')}"]
-            if rank:
-                daemon.append(f"--rank={rank}")
+            daemon.append(f"--rank={rank}" if rank else "--sigint_effect=stop")
             keepers[name] = self.start("poseidon", "keep", "--", *daemon, name=name)
-        keepers["scheduler"].await_output(tested_at(TEST_INTERVAL))
         return keepers
 
     def test_each_is_started_again(self):
+        self.iterations = cluster.ENDLESS
         keepers = self.start_kept()
         for name in ("worker-0", "server-1", "scheduler"):
             self.kill(name)
@@ -64,8 +81,12 @@ class KeptTest(RecoveryTest):
                 lost = name.replace("-", " ")
                 keepers["scheduler"].await_output(rf"lost {lost} \(.*\): its process has ended")
                 keepers["scheduler"].await_output(rf"lost {lost} (.*\n)+goes on from iteration")
+        scheduler = keepers.pop("scheduler")
+        scheduler.await_output(rf"training went on without a scheduler(.*\n)+{tested_at('.*')}")
+        os.kill(self.pid_of("scheduler"), signal.SIGINT)
+        self.assertEqual(scheduler.wait(), cluster.INTERRUPTED)
         self.assert_all_succeed(keepers)
-        self.assert_as_undisturbed("BYTES", ["worker-0"], ["server-1"])
+        self.assert_stopped_as_undisturbed(scheduler.output(), "BYTES", ["worker-0"], ["server-1"])
         summary = self.read_json("out/summary.json")
         self.assertEqual(summary["scheduler_restarts"], 1)
         for recovery in summary["recoveries"]:
@@ -74,6 +95,7 @@ class KeptTest(RecoveryTest):
     @cluster.slow
     def test_one_that_hangs_is_started_again(self):
         """Its heartbeats go on, and its keeper learns of it by its end."""
+        self.iterations = LONG
         keepers = self.start_kept(stall_deadline=5)
         pid = self.pid_of("worker", "1")
         with frozen_thread(self, pid, "poseidon_torch_") as thread:
@@ -91,7 +113,13 @@ class KeptTest(RecoveryTest):
 
     def test_a_signal_is_the_daemons(self):
         """A keeper that is asked to end ends its daemon, and the job with it in an orderly way."""
-        keepers = self.start_kept()
+        config = cluster.replay_config(
+            workers=WORKERS,
+            iterations=cluster.ENDLESS,
+            cluster=f"scheduler_port: {cluster.free_port_pair()}",
+        )
+        keepers = self.start_keepers(config + "recovery { mode: REPLACE }")
+        keepers["scheduler"].await_output("iteration ")
         keepers["scheduler"].signal(signal.SIGTERM)
         for name, keeper in keepers.items():
             self.assertNotEqual(keeper.wait(cluster.END_TIME), cluster.SUCCESS, name)
@@ -118,11 +146,8 @@ class KeptTest(RecoveryTest):
         self.assert_refused("--", "poseidon_worker", "--config=/nowhere", text="/nowhere")
 
 
-class SpareTest(RecoveryTest):
+class SpareTest(StoppedTest):
     """Processes that wait take lost ranks when the heartbeat says so."""
-
-    small = False  # spares are there before the training ends
-    iterations = LONG
 
     def config(self, policy="BYTES", *, recovery="", cluster_fields=""):
         return super().config(
@@ -133,7 +158,7 @@ class SpareTest(RecoveryTest):
 
     def start_with_spares(self):
         text = self.config(cluster_fields=f"scheduler_port: {cluster.free_port_pair()}")
-        daemons = self.start_by_hand(text, NODES)
+        daemons = self.start_by_hand(text, NODES, flags={"scheduler": ["--sigint_effect=stop"]})
         # Whoever is there when the job begins may be needed for it.
         daemons["scheduler"].await_output("all .* nodes have joined")
         for role in ("worker", "server"):
@@ -141,27 +166,37 @@ class SpareTest(RecoveryTest):
             daemons[spare] = self.start(
                 f"poseidon_{role}", f"--config={self.path('config.prototxt')}", name=spare
             )
+        for role in ("worker", "server"):
             daemons["scheduler"].await_output(
-                rf"{role} .*, process {daemons[spare].pid}\) waits as a spare"
+                rf"{role} .*, process {daemons[f'spare-{role}'].pid}\) waits as a spare"
             )
         return daemons
 
     def test_spares_take_lost_ranks(self):
+        self.iterations = cluster.ENDLESS
         daemons = self.start_with_spares()
         for name in ("worker-2", "server-0"):
             daemons.pop(name).signal(signal.SIGKILL)
+        scheduler = daemons["scheduler"]
+        for taken in ("worker 2", "server 0"):
+            scheduler.await_output(
+                rf"{taken} \(.*, a spare, takes the place(.*\n)+goes on from .*(.*\n)+{tested_at('.*')}"
+            )
+        scheduler.signal(signal.SIGINT)
+        self.assertEqual(scheduler.wait(), cluster.INTERRUPTED)
+        del daemons["scheduler"]
         self.assert_all_succeed(daemons)
         for role, rank in (("worker", 2), ("server", 0)):
             spare = daemons[f"spare-{role}"]
             self.assertRegex(
-                daemons["scheduler"].output(),
+                scheduler.output(),
                 rf"{role} {rank} \(127.0.0.1, process {spare.pid}\), a spare, takes the place",
             )
         lost = [["server-0", "worker-2"]]
         if len(self.read_json("out/summary.json")["recoveries"]) == 2:
             # One of them was not silent for long enough when the other was given up.
             lost = sorted([["server-0"], ["worker-2"]], key=self.position)
-        self.assert_as_undisturbed("BYTES", *lost)
+        self.assert_stopped_as_undisturbed(scheduler.output(), "BYTES", *lost)
 
     def position(self, names):
         """Of a loss in what the scheduler has said."""
@@ -170,7 +205,8 @@ class SpareTest(RecoveryTest):
 
     @cluster.slow
     def test_not_needed(self):
-        self.iterations = ITERATIONS  # nobody is to be lost in time
+        self.small = False  # spares are there before the training ends
+        self.copy_net()
         daemons = self.start_with_spares()
         self.assert_all_succeed(daemons)
         for role in ("worker", "server"):
@@ -227,9 +263,12 @@ class SnapshotsTest(RecoveryTest):
 
 
 class StatisticsTest(RecoveryTest):
-    """Those of BatchNorm go back with their worker, and come to whoever takes a lost one's place."""
+    """Those of BatchNorm go back with their worker, and come to whoever takes a lost one's place; what is not
+    trained comes to it, too."""
 
     undisturbed = {}
+    BEGUN = 10  # iterations
+    snapshot = ""
 
     def setUp(self):
         super().setUp()
@@ -261,62 +300,57 @@ class StatisticsTest(RecoveryTest):
         self.assertEqual(self.model(), undisturbed)
 
     def test_worker_0s(self):
-        """Its place is another's, which goes on with the statistics of worker 1."""
+        """Its place is another's, which goes on with the statistics of another worker. Before, that of worker 1
+        is taken by one that lacks the snapshot of the start, which has the values of what is not trained.
+        """
+        self.begin()
         reference = self.reference("BYTES")
-        run = self.start_killing("BYTES", "worker-0")
-        self.assertEqual(run.wait(), cluster.SUCCESS)
+        run = self.start_run(self.config())
+        run.await_output(tested_at(TEST_INTERVAL))
+        snapshot = glob.glob(self.path(f"normalized_iter_{self.BEGUN}.*"))
+        for path in snapshot:
+            os.rename(path, path + ".moved")
+        self.kill("worker-1")
+        run.await_output(r"lost worker 1 (.*\n)+goes on from iteration")
+        for path in snapshot:
+            os.rename(path + ".moved", path)
+        self.kill("worker-0")
+        self.assertEqual(run.wait(), cluster.SUCCESS, run.output())
         summary = self.read_json("out/summary.json")
         self.assertEqual(
             self.assert_same_parameters(summary, WORKERS),
             self.assert_same_parameters(reference, WORKERS),
         )
-        with open(self.path("out/logs/worker-0.restart-1.log"), encoding="utf-8") as log:
-            self.assertRegex(log.read(), r"has another worker's statistics, of \d+ numbers")
+        for name, replaced in (
+            ("worker-1", "values of what is not trained, "),
+            ("worker-0", "statistics, of "),
+        ):
+            with open(self.path(f"out/logs/{name}.restart-1.log"), encoding="utf-8") as log:
+                self.assertRegex(log.read(), rf"has another worker's {replaced}\d+ numbers")
         # Each worker's statistics are of other samples of the same data.
         self.assertAlmostEqual(summary["test_loss"], reference["test_loss"], delta=0.1)
 
-
-class FrozenTest(RecoveryTest):
-    """What is not trained comes to whoever takes a lost one's place, which lacks the snapshot of the start."""
-
-    iterations = 80
-    BEGUN = 10  # iterations
-
-    def setUp(self):
-        super().setUp()
-        with open(self.path("solver.prototxt"), "a", encoding="utf-8") as solver:
-            solver.write(f'snapshot_prefix: "{self.path("begun")}"\n')
+    def begin(self):
+        """Has trainings begin at a snapshot, with a layer that is not trained and values of another seed in it."""
         with open(self.path("net.prototxt"), encoding="utf-8") as file:
             head, ip1, tail = file.read().partition('name: "ip1"')
         for rate in (1, 2):
             tail = tail.replace(f"lr_mult: {rate}", "lr_mult: 0", 1)
         self.write("net.prototxt", head + ip1 + tail)
-        # Of another seed, so that the snapshot's values are not those that a worker begins with.
-        text = super().config().replace("seed: 3", "seed: 4")
-        self.run_job(text.replace(f"iterations: {self.iterations}", f"iterations: {self.BEGUN}"))
+        begun = self.config().replace("seed: 3", "seed: 4")
+        for old, new in (
+            (f"iterations: {self.iterations}", f"iterations: {self.BEGUN}"),
+            (f"workers: {WORKERS}", "workers: 1"),
+        ):
+            self.assertIn(old, begun)
+            begun = begun.replace(old, new)
+        self.run_job(begun)
+        self.snapshot = f'snapshot: "{self.path(f"normalized_iter_{self.BEGUN}.solverstate")}"'
 
     def config(self, policy="BYTES", **options):
-        snapshot = self.path(f"begun_iter_{self.BEGUN}.solverstate")
         return (
-            super()
-            .config(policy, **options)
-            .replace("training {", f'training {{ snapshot: "{snapshot}"')
+            super().config(policy, **options).replace("training {", f"training {{ {self.snapshot}")
         )
-
-    def test_without_the_snapshot(self):
-        reference = self.reference("BYTES")
-        run = self.start_run(self.config())
-        run.await_output(tested_at(TEST_INTERVAL))
-        for path in glob.glob(self.path(f"begun_iter_{self.BEGUN}.*")):
-            os.rename(path, path + ".moved")
-        self.kill("worker-1")
-        self.assertEqual(run.wait(), cluster.SUCCESS, run.output())
-        self.assertEqual(
-            self.assert_same_parameters(self.read_json("out/summary.json"), WORKERS),
-            self.assert_same_parameters(reference, WORKERS),
-        )
-        with open(self.path("out/logs/worker-1.restart-1.log"), encoding="utf-8") as log:
-            self.assertRegex(log.read(), r"another worker's values of what is not trained, \d+")
 
 
 class AnotherNetTest(RecoveryTest):

@@ -10,7 +10,7 @@ import time
 
 import cluster
 import lenet
-from told import untold_iterations
+from told import tests_of, untold_iterations
 
 ITERATIONS = 160
 # Worker 0 tests so often, and each test is a line that tells how far the training is.
@@ -26,6 +26,7 @@ class RecoveryTest(lenet.LenetTest):
 
     small = True
     iterations = ITERATIONS
+    results = ("iterations", "test_accuracy", "test_loss")
     # By policy, iterations and size: the summary of a training that nothing happens to, for all cases.
     undisturbed = {}
 
@@ -53,7 +54,7 @@ class RecoveryTest(lenet.LenetTest):
             }}"""
 
     def reference(self, policy):
-        """The summary of a training under the policy that nothing happens to."""
+        """The summary of a training under the policy that nothing happens to, and what it has said of its tests."""
         key = (policy, self.iterations, self.small)
         if key not in self.undisturbed:
             path = self.write("undisturbed.prototxt", self.config(policy))
@@ -62,7 +63,7 @@ class RecoveryTest(lenet.LenetTest):
             self.assertEqual(run.wait(), cluster.SUCCESS)
             summary = self.read_json("undisturbed/summary.json")
             self.assertEqual(summary["recoveries"], [])
-            self.undisturbed[key] = summary
+            self.undisturbed[key] = summary | {"tests": tests_of(run.output())}
         return self.undisturbed[key]
 
     def assert_as_undisturbed(self, policy, *lost):
@@ -90,7 +91,7 @@ class RecoveryTest(lenet.LenetTest):
                 delta=WORKERS * 2.0**-52 * abs(expected),
                 msg=f"iteration {iteration}",
             )
-        for result in ("iterations", "test_accuracy", "test_loss"):
+        for result in self.results:
             self.assertEqual(summary[result], undisturbed[result], result)
         self.assertEqual([worker["images"] for worker in summary["workers"]].count(0), 0)
         self.assert_recoveries(summary["recoveries"], lost)

@@ -232,7 +232,9 @@ class OutputTest(cluster.ClusterTest):
 class RunTest(cluster.ClusterTest):
     def start_endless(self):
         return self.start_run(
-            cluster.replay_config(workers=3, servers=2, iterations=cluster.ENDLESS)
+            cluster.replay_config(
+                workers=3, servers=2, iterations=cluster.ENDLESS, layers=cluster.LONG_LAYERS
+            )
         )
 
     def start_training_run(self):
@@ -242,11 +244,10 @@ class RunTest(cluster.ClusterTest):
 
     def kill(self, daemon, rank, text):
         """The launcher sees it at once, and nobody waits for the heartbeat deadline."""
-        run = self.start_run(
-            cluster.with_heartbeat_deadline(
-                cluster.replay_config(workers=3, servers=2, iterations=cluster.ENDLESS), 100
-            )
+        config = cluster.replay_config(
+            workers=3, servers=2, iterations=cluster.ENDLESS, layers=cluster.LONG_LAYERS
         )
+        run = self.start_run(cluster.with_heartbeat_deadline(config, 100))
         run.await_output("iteration ")
         pid = self.pid_of(daemon, rank)
         os.kill(pid, signal.SIGKILL)
@@ -350,7 +351,9 @@ class RunTest(cluster.ClusterTest):
 
     def test_killed_while_training_stops(self):
         """Whoever has stopped a job does not want it to be started again."""
-        config = cluster.replay_config(workers=3, servers=2, iterations=cluster.ENDLESS)
+        config = cluster.replay_config(
+            workers=3, servers=2, iterations=cluster.ENDLESS, layers=cluster.LONG_LAYERS
+        )
         run = self.start_run(cluster.with_heartbeat_deadline(config, 100), "--restarts=3")
         run.await_output("iteration ")
         pid = self.pid_of("worker", 1)
@@ -363,7 +366,7 @@ class RunTest(cluster.ClusterTest):
         self.assertNotIn("starts again", run.output())
 
     def test_a_job_that_fails_again_is_not_run_again_at_once(self):
-        config = cluster.replay_config(iterations=cluster.ENDLESS)
+        config = cluster.replay_config(iterations=cluster.ENDLESS, layers=cluster.LONG_LAYERS)
         run = self.start_run(config, "--restarts=2")
         for progress in (
             "iteration ",

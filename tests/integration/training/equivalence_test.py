@@ -8,10 +8,12 @@ import lenet
 import rounding
 
 ITERATIONS = 60
-QUICK_ITERATIONS = 32
+FEW_ITERATIONS = 20
 WORKERS = 4
 BATCH = 16
-PARTS = "part: 5 part: 20 part: 31 part: 8"  # of WORKERS * BATCH samples
+# By worker, of WORKERS * BATCH samples.
+PARTS = (5, 20, 31, 8)
+QUICK_PARTS = (44, 20)
 # At the demo's rate, one worker with two threads differs by a percent from itself with one: steps
 # multiply what a rounding has begun. At this rate, whose steps stay below 1e-5, mistakes are seen.
 SMALL_BASE_LR = "base_lr: 0.0003"
@@ -46,14 +48,14 @@ class EquivalenceTest(lenet.LenetTest):
         )
         return summary["loss"], [layer["scheme"] for layer in summary["layers"]], parameters
 
-    def check(self, policies, iterations):
+    def check(self, policies, parts, moves):
         self.copy_solver(("base_lr: .*", SMALL_BASE_LR))
 
         def losses_of(workers, batch, policy, **options):
-            return self.train_hash(workers, batch, policy, iterations, **options)
+            return self.train_hash(workers, batch, policy, **options)
 
         alone = rounding.Rounding(
-            lambda move: losses_of(1, WORKERS * BATCH, "ALL_PS", move=move)[0]
+            lambda move: losses_of(1, WORKERS * BATCH, "ALL_PS", move=move)[0], moves
         )
         self.assertLess(alone.reference[-1], 0.95 * alone.reference[0], "it learns nothing")
         for policy, schemes in policies.items():
@@ -63,24 +65,36 @@ class EquivalenceTest(lenet.LenetTest):
                 alone.assert_same(self, losses)
         with self.subTest("unequal parts of the batch"):
             losses, _, _ = losses_of(
-                WORKERS, BATCH, "ALL_PS", move=0, training=f"batch: BALANCED {PARTS}"
+                len(parts),
+                WORKERS * BATCH // len(parts),
+                "ALL_PS",
+                move=0,
+                training=f"batch: BALANCED {' '.join(f'part: {part}' for part in parts)}",
             )
             alone.assert_same(self, losses)
         # Without one worker's images: a mistake.
-        alone.assert_differs(self, losses_of(WORKERS - 1, BATCH, "ALL_PS", move=0)[0])
+        mistaken = losses_of(WORKERS - 1, BATCH, "ALL_PS", iterations=FEW_ITERATIONS, move=0)
+        alone.assert_differs(self, mistaken[0])
 
     def test_four_workers_are_one(self):
-        self.check(QUICK, QUICK_ITERATIONS)
+        self.make_small()
+        self.check(QUICK, QUICK_PARTS, moves=1)
 
     @cluster.slow
     def test_four_workers_are_one_with_other_schemes(self):
-        self.check(QUICK | OTHERS, ITERATIONS)
+        self.check(QUICK | OTHERS, PARTS, moves=3)
+
+    def make_small(self):
+        self.small = True
+        self.copy_net()
 
     def test_deterministic(self):
         """Two runs end with the same bits, at the demo's rate, where one bit makes a difference."""
+        self.make_small()
         self.copy_solver()
-        first = self.train_hash(WORKERS, BATCH, "BYTES", QUICK_ITERATIONS)
-        self.assertEqual(first, self.train_hash(WORKERS, BATCH, "BYTES", QUICK_ITERATIONS))
+        # Sums of two do not depend on their order, those of three do.
+        first, second = (self.train_hash(3, BATCH, "BYTES", FEW_ITERATIONS) for _ in range(2))
+        self.assertEqual(first, second)
 
 
 class RecurrentTest(lenet.LenetTest):
@@ -183,7 +197,7 @@ class RecurrentTest(lenet.LenetTest):
         self.assertLess(alone.reference[-1], 0.8 * alone.reference[0], "it learns nothing")
         alone.assert_same(self, self.train_losses(2, 0))
         # Sequences that end with each batch: a mistake.
-        alone.assert_differs(self, self.train_losses(2, 0, goes_on=0))
+        alone.assert_differs(self, self.train_losses(1, 0, goes_on=0))
 
 
 if __name__ == "__main__":

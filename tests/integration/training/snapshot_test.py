@@ -96,17 +96,15 @@ class SnapshotTest(solver_training.SolverTest):
 
     def test_latest_passes_over_what_is_not_whole(self):
         self.solver_with_snapshots()
-        expected = self.train_hash("policy: ALL_PS", iterations=ITERATIONS)
+        expected = self.train_hash("", workers=1)
         newest = self.path(f"snapshots/lenet_iter_{ITERATIONS}.solverstate")
         os.truncate(newest, os.path.getsize(newest) // 2)
         os.remove(self.path(f"snapshots/lenet_iter_{ITERATIONS - INTERVAL}.caffemodel"))
-        self.assertEqual(self.train_hash("policy: ALL_PS", 'snapshot: "latest"'), expected)
+        self.assertEqual(self.train_hash("", 'snapshot: "latest"', workers=1), expected)
         self.assertIn(f"iteration {ITERATIONS - 2 * INTERVAL}", self.log("worker-0"))
         self.assertIn("passed over a snapshot", self.log("worker-0"))
         # Whoever runs a job again until it ends well comes to an end.
-        run = self.start_run(
-            self.config("policy: ALL_PS", iterations=ITERATIONS), "--snapshot=latest"
-        )
+        run = self.start_run(self.config_of_one(""), "--snapshot=latest")
         self.assertEqual(run.wait(), cluster.SUCCESS)
         self.assertIn(f"nothing is left to do: {newest} is of iteration {ITERATIONS}", run.output())
         self.assertNotIn("starting", run.output())
@@ -129,8 +127,7 @@ class SnapshotTest(solver_training.SolverTest):
     def test_a_job_with_snapshots_is_not_begun_anew_where_they_are_out_of_reach(self):
         """A link to itself, and an empty directory, are what a file server may leave that has gone."""
         self.solver_with_snapshots((r"test_interval: .*", "test_interval: 1000"), interval=1000000)
-        config = self.config("policy: ALL_PS", iterations=cluster.ENDLESS)
-        run = self.start_run(config, "--restarts=2")
+        run = self.start_run(self.config_of_one("", iterations=cluster.ENDLESS), "--restarts=2")
         run.await_output("iteration ")
         run.signal(signal.SIGHUP)
         run.await_output("wrote the snapshot of iteration ")
@@ -146,7 +143,7 @@ class SnapshotTest(solver_training.SolverTest):
             (1, lambda: os.symlink(directory, directory), os.remove, f"can't read {directory}: "),
             (2, lambda: os.mkdir(directory), os.rmdir, r"lenet_iter_\d+\.solverstate is gone, "),
         ):
-            pid = self.pid_of("worker", 1)
+            pid = self.pid_of("worker", 0)
             os.rename(directory, away)
             leave()
             os.kill(pid, signal.SIGKILL)
@@ -162,13 +159,13 @@ class SnapshotTest(solver_training.SolverTest):
 
     def test_fine_tuning_starts_from_the_weights(self):
         self.solver_with_snapshots()
-        first = self.run_job(self.config("policy: ALL_RING"))
+        first = self.run_job(self.config_of_one("", batch=32))
         model = self.path(f"snapshots/lenet_iter_{ITERATIONS}.caffemodel")
         # Beside the config, by a field; anywhere, by a flag.
         shutil.copy(model, self.path("beside.caffemodel"))
         beside = 'weights: "beside.caffemodel, beside.caffemodel"'
         for training, flags in ((beside, []), ("", [f"--weights={model}"])):
-            config = self.config("policy: ALL_PS", training, workers=1, iterations=5)
+            config = self.config_of_one(training, iterations=5)
             second = self.run_job(config, *flags)
             self.assertLess(second["loss"][0], 0.5 * first["loss"][0])
 
@@ -177,12 +174,12 @@ class SnapshotTest(solver_training.SolverTest):
         weights = self.first_values(0)
         self.copy_net(FROZEN)
         self.solver_with_snapshots(("max_iter", f'weights: "{weights}" max_iter'))
-        expected = self.train_hash("policy: ALL_PS", iterations=2 * INTERVAL)
+        expected = self.train_hash("", iterations=2 * INTERVAL, workers=1)
         self.assertIn(f"starting from the values of {weights}", self.log("worker-0"))
         os.remove(weights)
         first = self.path(f"snapshots/lenet_iter_{INTERVAL}.solverstate")
         resumed = self.train_hash(
-            "policy: ALL_PS", iterations=2 * INTERVAL, flags=[f"--snapshot={first}"]
+            "", iterations=2 * INTERVAL, workers=1, flags=[f"--snapshot={first}"]
         )
         self.assertEqual(resumed, expected)
         self.assert_resumed()
@@ -385,7 +382,7 @@ class SnapshotTest(solver_training.SolverTest):
         if mounted.returncode != 0:
             self.skipTest("can't mount a small file system here: " + mounted.stderr.decode())
         self.addCleanup(subprocess.run, ["umount", directory], check=False)
-        run = self.start_run(self.config("policy: ALL_PS"))
+        run = self.start_run(self.config_of_one(""))
         self.assertNotEqual(run.wait(), cluster.SUCCESS)
         self.assertIn("No space left", run.output())
         self.assert_explained("full disk", "worker-0")
@@ -400,7 +397,7 @@ class SnapshotTest(solver_training.SolverTest):
             subprocess.run(["cp", path, self.path("elsewhere")], check=True)
         state = self.path(f"elsewhere/lenet_iter_{INTERVAL}.solverstate")
         self.copy_solver()
-        self.train_hash("policy: ALL_PS", f'snapshot: "{state}"')
+        self.run_job(self.config_of_one(f'snapshot: "{state}"', iterations=2 * INTERVAL))
 
 
 if __name__ == "__main__":
