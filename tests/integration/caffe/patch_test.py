@@ -60,13 +60,13 @@ class PatchTest(lenet.LenetTest):
         self.assertEqual(len(summary["loss"]), ITERATIONS)
         return summary["loss"], [layer["scheme"] for layer in summary["layers"]]
 
-    def check(self, solver_type, policies, iter_size=1):
+    def check(self, solver_type, policies, iter_size=1, moves=3):
         """Trainings with each policy, whose schemes are given, are one worker's."""
 
         def train_alone(move):
             return self.losses(solver_type, "ALL_PS", 1, WORKERS * BATCH, iter_size, move)[0]
 
-        alone = rounding.Rounding(train_alone)
+        alone = rounding.Rounding(train_alone, moves)
         self.assertLess(alone.reference[-1], alone.reference[0], "it learns nothing")
         for policy, schemes in policies.items():
             with self.subTest(policy):
@@ -81,6 +81,10 @@ class PatchTest(lenet.LenetTest):
     def test_rmsprop(self):
         self.small = True
         self.copy_net()
+        self.check("RMSProp", {"ALL_SFB": SFB}, moves=1)
+
+    @cluster.slow
+    def test_rmsprop_of_the_whole_net(self):
         self.check("RMSProp", {"ALL_SFB": SFB})
 
     @cluster.slow
