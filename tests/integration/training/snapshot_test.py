@@ -3,6 +3,7 @@ said about files that do not fit."""
 
 import glob
 import os
+import random
 import re
 import shutil
 import signal
@@ -48,7 +49,7 @@ class SnapshotTest(solver_training.SolverTest):
         written, the second ends training with one. Returns the iterations of both."""
         self.solver_with_snapshots((r"test_interval: .*", "test_interval: 1000"), interval=1000000)
         run = self.start_run(self.config("policy: BYTES", iterations=iterations))
-        run.await_output("iteration ")
+        run.await_output("test at iteration 0:")
         run.signal(signal.SIGHUP)
         first = run.await_output(r"wrote the snapshot of iteration (\d+)").group(1)
         run.signal(signal.SIGINT)
@@ -67,7 +68,7 @@ class SnapshotTest(solver_training.SolverTest):
     def test_a_second_job_with_the_prefix_is_refused(self):
         self.solver_with_snapshots((r"test_interval: .*", "test_interval: 1000"), interval=1000000)
         run = self.start_run(self.config_of_one("", iterations=cluster.ENDLESS))
-        run.await_output("iteration ")
+        run.await_output("test at iteration 0:")
         flags = (f"--config={self.path('config.prototxt')}", f"--out={self.path('second')}")
         second = self.start("poseidon", "run", *flags, name="second")
         self.assertEqual(second.wait(), cluster.CONFIG_ERROR, second.output())
@@ -128,7 +129,7 @@ class SnapshotTest(solver_training.SolverTest):
         """A link to itself, and an empty directory, are what a file server may leave that has gone."""
         self.solver_with_snapshots((r"test_interval: .*", "test_interval: 1000"), interval=1000000)
         run = self.start_run(self.config_of_one("", iterations=cluster.ENDLESS), "--restarts=2")
-        run.await_output("iteration ")
+        run.await_output("test at iteration 0:")
         run.signal(signal.SIGHUP)
         run.await_output("wrote the snapshot of iteration ")
         directory, away = self.path("snapshots"), self.path("away")
@@ -189,6 +190,14 @@ class SnapshotTest(solver_training.SolverTest):
         return self.config("", training, workers=1, **options)
 
     def test_files_that_do_not_fit(self):
+        """Of weights one at random: whoever reads them says what is wrong with them."""
+        self.check_files(lambda weights: [random.choice(weights)])
+
+    @cluster.slow
+    def test_all_files_that_do_not_fit(self):
+        self.check_files(lambda weights: weights)
+
+    def check_files(self, chosen):
         self.solver_with_snapshots()
         self.run_job(self.config("policy: ALL_PS", workers=1, iterations=INTERVAL))
         state = self.path(f"snapshots/lenet_iter_{INTERVAL}.solverstate")
@@ -200,14 +209,20 @@ class SnapshotTest(solver_training.SolverTest):
             "another type of solver",
         )
         self.copy_solver()
-        self.copy_net(("num_output: 500", "num_output: 400"))
-        self.assert_refused(self.config_of_one(f'weights: "{model}"'), model, "ip1", "500 x 800")
+        fewer = (("num_output: 500", "num_output: 400"),)
+        for net, size, *texts in chosen(
+            [
+                (fewer, None, model, "ip1", "500 x 800"),
+                ((), 1000, model, "truncated"),
+                ((), None, "nowhere.caffemodel"),
+            ]
+        ):
+            with self.subTest(texts):
+                self.copy_net(*net)
+                if size:
+                    os.truncate(model, size)
+                self.assert_refused(self.config_of_one(f'weights: "{texts[0]}"'), *texts)
         self.copy_net()
-        os.truncate(model, 1000)
-        self.assert_refused(self.config_of_one(f'weights: "{model}"'), model, "truncated")
-        self.assert_refused(
-            self.config_of_one('weights: "nowhere.caffemodel"'), "nowhere.caffemodel"
-        )
         self.assert_refused(
             self.config_of_one(f'snapshot: "{state}"', iterations=1), "nothing is left"
         )
@@ -310,10 +325,19 @@ class SnapshotTest(solver_training.SolverTest):
     def test_machines_with_other_nets(self):
         """Each of two machines has files of its own. Nothing would tell at the end: workers get the same
         values of what is trained."""
+        seed, net, values = self.other_files()
+        self.check_machines([random.choice([seed, net]), values])
+
+    @cluster.slow
+    def test_machines_with_all_other_nets(self):
+        self.check_machines(self.other_files())
+
+    def other_files(self):
+        """What makes files of the old machine and of the new one others, a field for the config, and what is
+        said of either."""
         self.copy_solver()
         models = [self.first_values(move) for move in (0, 1)]
-        worker = "{} on worker {} (127.0.0.1, process "
-        for of_old, of_new, training, said, said_of_old in (
+        return (
             ({}, {"solver": [("random_seed: 1", "random_seed: 2")]}, "", "the seed is 2", "1"),
             ({}, {"net": [("scale: ", "scale: 1")]}, "", "the train net are not the same", "and"),
             (
@@ -323,7 +347,11 @@ class SnapshotTest(solver_training.SolverTest):
                 "the values that are not trained (lr_mult: 0, BatchNorm's statistics) are not the same",
                 "and",
             ),
-        ):
+        )
+
+    def check_machines(self, table):
+        worker = "{} on worker {} (127.0.0.1, process "
+        for of_old, of_new, training, said, said_of_old in table:
             with self.subTest(said):
                 self.make_machine("old", **of_old)
                 self.make_machine("new", **of_new)
