@@ -180,7 +180,7 @@ class SpareTest(StoppedTest):
         scheduler = daemons["scheduler"]
         for taken in ("worker 2", "server 0"):
             scheduler.await_output(
-                rf"{taken} \(.*, a spare, takes the place(.*\n)+goes on from .*(.*\n)+{tested_at('.*')}"
+                rf"{taken} \(.*, a spare, takes the place(.*\n)+goes on from (.*\n)+{tested_at('.*')}"
             )
         scheduler.signal(signal.SIGINT)
         self.assertEqual(scheduler.wait(), cluster.INTERRUPTED)
