@@ -23,6 +23,11 @@ void ZmqWaker::Wake() {
   PCHECK(write(fd_, &one, sizeof(one)) == sizeof(one));
 }
 
+void ZmqWaker::Stop() {
+  stopped_.store(true);
+  Wake();
+}
+
 bool ZmqWaker::Take() {
   // The plain load spares the common case, "no", a locked instruction per frame.
   return state_.load() == kWoken && state_.exchange(kAwake) == kWoken;
@@ -30,7 +35,12 @@ bool ZmqWaker::Take() {
 
 bool ZmqWaker::FallAsleep() {
   int awake = kAwake;
-  return state_.compare_exchange_strong(awake, kAsleep);
+  if (!state_.compare_exchange_strong(awake, kAsleep)) return false;
+  // After the announcement, as Stop() wakes only once and Take() may have had that: whoever stops
+  // from here on finds a sleeper.
+  if (!stopped()) return true;
+  GetUp();
+  return false;
 }
 
 void ZmqWaker::GetUp() {

@@ -23,12 +23,16 @@ class ZmqWaker {
 
   // From any thread. What the caller wrote before is seen by the sleeper once Take() is true.
   void Wake();
+  // From any thread, once: the sleeper wakes, and never falls asleep again.
+  void Stop();
+  bool stopped() const { return stopped_.load(); }
 
   // The rest belongs to the thread that sleeps.
 
   // Whether somebody called Wake() since the last Take().
   bool Take();
-  // Announces that the caller will poll fd(). False: it was woken already and must not.
+  // Announces that the caller will poll fd(). False: it was woken already, or stopped, and must
+  // not.
   bool FallAsleep();
   // Ends what a successful FallAsleep() began.
   void GetUp();
@@ -39,6 +43,7 @@ class ZmqWaker {
  private:
   enum State : int { kAwake, kAsleep, kWoken };
   std::atomic<int> state_{kAwake};
+  std::atomic<bool> stopped_{false};
   int fd_;
 };
 

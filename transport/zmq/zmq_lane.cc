@@ -68,7 +68,7 @@ void ZmqLane::Join() {
 void ZmqLane::Run() {
   BlockSignals();
   pthread_setname_np(pthread_self(), ("lane " + std::to_string(lane_)).c_str());
-  while (!node_.stopping.load()) Turn();
+  while (!waker_.stopped()) Turn();
   Finish();
   actor_.reset();
 }

@@ -36,8 +36,8 @@ class ZmqLane {
   ZmqLane& operator=(const ZmqLane&) = delete;
 
   int port() const { return port_; }
-  // Runs until ZmqNode.stopping is set and the lane is woken; then sends what is queued, for at
-  // most ZmqOptions.linger.
+  // Runs until its inbox's waker is stopped; then sends what is queued, for at most
+  // ZmqOptions.linger.
   void Start();
   // Waits for that.
   void Join();

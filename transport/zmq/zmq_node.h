@@ -42,7 +42,6 @@ class ZmqNode {
   // The window of every peer; options.window_bytes at first.
   const std::shared_ptr<std::atomic<int64_t>> window_bytes;
   zmq::context_t context;  // before everything that has a socket
-  std::atomic<bool> stopping{false};
   TransportCounters counters;
   Mailbox mailbox;
   std::vector<std::unique_ptr<ZmqInbox>> inboxes;  // by lane

@@ -75,8 +75,7 @@ void ZmqRuntime::Start() {
 
 void ZmqRuntime::Stop() {
   ZmqNode& node = implementation_->node;
-  node.stopping.store(true);
-  for (const auto& inbox : node.inboxes) inbox->waker()->Wake();
+  for (const auto& inbox : node.inboxes) inbox->waker()->Stop();
   for (const auto& lane : implementation_->lanes) lane->Join();
   implementation_->lanes.clear();
   for (const auto& inbox : node.inboxes) inbox->Close();
