@@ -273,6 +273,7 @@ wire::Stalled SyncLane::StallOf(int bucket, const Entry& entry) const {
     missing->set_role(static_cast<uint32_t>(node.role));
     missing->set_rank(node.rank);
   }
+  stalled.set_last_exchange(AwaitsTheSlowest(*entry.syncer));
   return stalled;
 }
 
@@ -282,28 +283,30 @@ bool SyncLane::AwaitsTheSlowest(const Syncer& syncer) const {
          syncer.fresh_iteration() + 1 == plan.model().iterations();
 }
 
+bool SyncLane::IsStalled(int bucket, const Entry& entry, Time now) const {
+  if (!entry.waiting_since) return false;
+  const double patience = OnlyServers(Missing(bucket, entry)) ? kPatienceWithServers : 1;
+  return ToSeconds(now - *entry.waiting_since) >= patience * ToSeconds(context_->stall_deadline);
+}
+
 void SyncLane::OnTimer(TimerId timer, Outbox& outbox) {
   (void)timer;  // there is only one
   const Time now = AwakeNow(outbox);
-  const Entry* oldest = nullptr;
-  int oldest_bucket = 0;
-  for (int bucket = 0; bucket < static_cast<int>(buckets_.size()); ++bucket) {
+  // Who awaits the slowest may wait for nothing else but time.
+  const auto rank = [this](int bucket) {
     const Entry& entry = buckets_[bucket];
-    if (!entry.waiting_since || AwaitsTheSlowest(*entry.syncer)) continue;
-    const bool servers = OnlyServers(Missing(bucket, entry));
-    const double patience = servers ? kPatienceWithServers : 1;
-    if (ToSeconds(now - *entry.waiting_since) < patience * ToSeconds(context_->stall_deadline)) {
-      continue;
-    }
-    if (oldest != nullptr && *entry.waiting_since >= *oldest->waiting_since) continue;
-    oldest = &entry;
-    oldest_bucket = bucket;
+    return std::pair(AwaitsTheSlowest(*entry.syncer), *entry.waiting_since);
+  };
+  std::optional<int> first;
+  for (int bucket = 0; bucket < static_cast<int>(buckets_.size()); ++bucket) {
+    if (!IsStalled(bucket, buckets_[bucket], now)) continue;
+    if (!first || rank(bucket) < rank(*first)) first = bucket;
   }
   outbox.SetTimer(kStallScan, ScanInterval());
-  if (oldest == nullptr) return;
+  if (!first) return;
   // Again and again: the scheduler may have died before it did anything about it.
-  outbox.Send(
-      MakeEnvelope(MessageKind::kLaneStalled, Here(kControlLane), StallOf(oldest_bucket, *oldest)));
+  outbox.Send(MakeEnvelope(MessageKind::kLaneStalled, Here(kControlLane),
+                           StallOf(*first, buckets_[*first])));
 }
 
 }  // namespace poseidon

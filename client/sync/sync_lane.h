@@ -41,6 +41,8 @@ class SyncLane : public Actor {
   // With staleness the last exchange takes as long as the slowest worker has left to compute; who
   // hangs is for the servers to notice, which hear from it.
   bool AwaitsTheSlowest(const Syncer& syncer) const;
+  // Whether it has waited for longer than anybody should.
+  bool IsStalled(int bucket, const Entry& entry, Time now) const;
   void AwaitInitialValues(const Outbox& outbox);
   Duration ScanInterval() const;
   // For all that waits.

@@ -97,6 +97,39 @@ TEST(StalenessTest, HidesDelays) {
   EXPECT_LT(finish(-1), 0.95 * bsp);
 }
 
+// Whatever is lost, also of the last exchange, which may take as long as the slowest worker
+// computes.
+TEST(StalenessTest, NoLostFramesLetAJobWaitForEver) {
+  constexpr double kSeconds = 5;
+  int lost_frames = 0;
+  for (int index = 0; index < 300; ++index) {
+    for (const int staleness : {1, 3, -1}) {
+      const uint64_t seed = index % 6;  // of as many workers, and one
+      SimulatedClusterOptions options = LinearTraining(seed, staleness);
+      options.job.mutable_communication()->set_stall_deadline_seconds(kSeconds);
+      options.work.model.set_iterations(options.work.iterations);
+      options.network.faults = {.drop = 1};
+      const int count = 1 << index % 7;
+      std::string lost;
+      options.network.fault_filter = [&, seen = 0](const Envelope& envelope) mutable {
+        if (!IsData(envelope)) return false;
+        const bool loses = index <= seen && seen < index + count;
+        ++seen;
+        if (!loses) return false;
+        lost = KindName(envelope.kind) + " of iteration " + std::to_string(envelope.iteration);
+        return true;
+      };
+      SimulatedCluster cluster(options);
+      EXPECT_TRUE(cluster.Run(Time(Seconds(10 * kSeconds))))
+          << "staleness " << staleness << ", seed " << seed << ", " << count << " data frames from "
+          << index << " on: " << lost;
+      if (!lost.empty()) ++lost_frames;
+      if (HasFailure()) return;
+    }
+  }
+  EXPECT_GT(lost_frames, 300);
+}
+
 // Over sockets, as a program there gives up a wait by itself, after three stall deadlines.
 TEST(StalenessTest, TheFastestAwaitsTheSlowestHoweverManyIterationsThatHasLeft) {
   SimulatedClusterOptions options = LinearTraining(/*seed=*/1, /*staleness=*/-1);
