@@ -60,24 +60,18 @@ void SchedulerActor::EndUneven(Outbox& outbox) {
 
 void SchedulerActor::EndStalled(Outbox& outbox) {
   if (phase_ == Phase::kEnded || stalls_.empty()) return;
-  std::vector<NodeId> training;
-  for (int rank = 0; rank < Workers(); ++rank) {
-    if (!finished_.contains(rank)) training.push_back({Role::kWorker, rank});
-  }
-  const std::optional<StallReports::Cause> cause = stalls_.FindCause(training);
-  stalls_ = {};
-  if (!cause) return;
+  const StallReports::Cause cause = stalls_.FindCause();
   std::string missing;
-  for (const NodeId& node : cause->missing) {
+  for (const NodeId& node : cause.missing) {
     if (!missing.empty()) missing += ", ";
     missing += Describe(FindNode(view_, node));
   }
   const std::string reason =
-      Describe(FindNode(view_, cause->waiting)) + " has waited " + SecondsText(StallDeadline()) +
-      " for " + cause->waiting_for + " from " + missing +
+      Describe(FindNode(view_, cause.waiting)) + " has waited " + SecondsText(StallDeadline()) +
+      " for " + cause.waiting_for + " from " + missing +
       ", whose heartbeat still arrives (communication.stall_deadline_seconds)";
   if (!Recovers()) return End(ExitCode::kDeadlineExceeded, reason, outbox);
-  BeginAnew(cause->missing, reason, outbox);
+  BeginAnew(cause.missing, reason, outbox);
 }
 
 void SchedulerActor::BeginAnew(const std::vector<NodeId>& awaited, const std::string& reason,

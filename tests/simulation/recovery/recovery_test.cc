@@ -355,5 +355,27 @@ TEST(RecoveryTest, AJobThatNeverComesOverAnIterationEnds) {
   }
 }
 
+// Nor do those that are for it. The others compute one more iteration before they need what it has
+// to send, which is no sign that the job has come on.
+TEST(RecoveryTest, AJobInWhichAWorkerHearsNothingEnds) {
+  for (SimulatedClusterOptions options : TinyTrainings()) {
+    SCOPED_TRACE(Communication::Policy_Name(options.job.communication().policy()));
+    options.job.mutable_recovery()->set_give_up_after(2);
+    options.job.mutable_communication()->set_stall_deadline_seconds(5);
+    options.work.iterations = 6;
+    for (const int64_t from : {0, 1, 2}) {
+      options.network.faults.drop = 1;
+      options.network.fault_filter = [from](const Envelope& envelope) {
+        return envelope.to.node == NodeId{Role::kWorker, 1} &&
+               envelope.to.node != envelope.from.node && envelope.to.lane >= kFirstDataLane &&
+               envelope.iteration >= from;
+      };
+      SimulatedCluster cluster(options);
+      Supervise(cluster);
+      EXPECT_TRUE(cluster.Run(kHung)) << "from iteration " << from;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace poseidon
