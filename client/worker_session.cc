@@ -288,8 +288,8 @@ void WorkerSession::WaitUntil(const std::function<bool()>& done, const std::stri
 }
 
 Time WorkerSession::FreshDeadline(int64_t of) const {
-  // With staleness the last exchange takes as long as the slowest worker has left to compute; the
-  // servers notice who hangs.
+  // With staleness the last exchange takes as long as the slowest worker has left to compute;
+  // servers notice who hangs, and the scheduler when all workers wait.
   const bool awaits_the_slowest = plan().staleness() != 0 && of == protocol_.model().iterations();
   return awaits_the_slowest ? Time::max() : DeadlineIn(patience_.Stall());
 }

@@ -161,6 +161,11 @@ class SchedulerActor : public Actor {
   void OnFailed(const Envelope& envelope, Outbox& outbox);
   void OnStop(const Envelope& envelope, Outbox& outbox);
   void OnStalled(const Envelope& envelope, Outbox& outbox);
+  // With staleness the last exchange takes as long as the slowest worker has left to compute:
+  // whether all workers have waited for it too long just now, so that a frame of theirs must be
+  // lost. Where one has finished, the others have the phase's deadline. `node` is one that waits.
+  bool AllAwaitTheLast(const NodeId& node, Time now);
+  Duration StallCollection() const;
   // scheduler_requests.cc. Whether the first training has begun.
   bool HasBegun() const { return last_progress_ != Time{}; }
   void OnAskSnapshot(Outbox& outbox);
@@ -350,6 +355,7 @@ class SchedulerActor : public Actor {
   // The iteration that the writer does not end before it has written the snapshot that is wanted.
   std::optional<int64_t> snapshot_by_;
   StallReports stalls_;
+  std::map<int, Time> awaits_the_last_;  // by rank: when it said so last
   IterationCounts iteration_counts_;
   WorkerReports finished_;  // without the traffic, which is the program's
   RecoveryRound round_;

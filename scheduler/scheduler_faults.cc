@@ -38,10 +38,22 @@ void SchedulerActor::OnStalled(const Envelope& envelope, Outbox& outbox) {
   wire::Stalled stalled;
   // What began before a recovery ends with it.
   if (round_.active() || !stalled.ParseFromString(envelope.body.ToString())) return;
-  if (stalls_.empty()) {
-    outbox.SetTimer(kStallsCollected, Seconds(kStallCollection * ToSeconds(StallDeadline())));
-  }
+  if (stalled.last_exchange() && !AllAwaitTheLast(envelope.from.node, outbox.now)) return;
+  if (stalls_.empty()) outbox.SetTimer(kStallsCollected, StallCollection());
   stalls_.Add(envelope.from.node, std::move(stalled));
+}
+
+bool SchedulerActor::AllAwaitTheLast(const NodeId& node, Time now) {
+  if (node.role == Role::kWorker && node.rank < Workers()) awaits_the_last_[node.rank] = now;
+  for (int rank = 0; rank < Workers(); ++rank) {
+    const auto found = awaits_the_last_.find(rank);
+    if (found == awaits_the_last_.end() || now - found->second > StallCollection()) return false;
+  }
+  return true;
+}
+
+Duration SchedulerActor::StallCollection() const {
+  return Seconds(kStallCollection * ToSeconds(StallDeadline()));
 }
 
 void SchedulerActor::EndUneven(Outbox& outbox) {

@@ -273,14 +273,15 @@ wire::Stalled SyncLane::StallOf(int bucket, const Entry& entry) const {
     missing->set_role(static_cast<uint32_t>(node.role));
     missing->set_rank(node.rank);
   }
-  stalled.set_last_exchange(AwaitsTheSlowest(*entry.syncer));
+  stalled.set_last_exchange(AwaitsTheSlowest(bucket, entry));
   return stalled;
 }
 
-bool SyncLane::AwaitsTheSlowest(const Syncer& syncer) const {
+bool SyncLane::AwaitsTheSlowest(int bucket, const Entry& entry) const {
   const wire::PlanAndModel& plan = context_->plan;
-  return plan.plan().staleness() != 0 && plan.model().iterations() > 0 &&
-         syncer.fresh_iteration() + 1 == plan.model().iterations();
+  const int64_t fresh = entry.syncer->fresh_iteration();
+  return plan.plan().staleness() != 0 && fresh >= context_->start() &&
+         fresh + 1 == plan.model().iterations() && Fetching(bucket).empty();
 }
 
 bool SyncLane::IsStalled(int bucket, const Entry& entry, Time now) const {
@@ -295,7 +296,7 @@ void SyncLane::OnTimer(TimerId timer, Outbox& outbox) {
   // Who awaits the slowest may wait for nothing else but time.
   const auto rank = [this](int bucket) {
     const Entry& entry = buckets_[bucket];
-    return std::pair(AwaitsTheSlowest(*entry.syncer), *entry.waiting_since);
+    return std::pair(AwaitsTheSlowest(bucket, entry), *entry.waiting_since);
   };
   std::optional<int> first;
   for (int bucket = 0; bucket < static_cast<int>(buckets_.size()); ++bucket) {

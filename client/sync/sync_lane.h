@@ -38,9 +38,10 @@ class SyncLane : public Actor {
     int64_t bytes = 0;                  // with a trace: sent and received since then
   };
 
-  // With staleness the last exchange takes as long as the slowest worker has left to compute; who
-  // hangs is for the servers to notice, which hear from it.
-  bool AwaitsTheSlowest(const Syncer& syncer) const;
+  // With staleness the last exchange takes as long as the slowest worker has left to compute. Who
+  // hangs is for the servers to notice, which hear from it, and what is lost for the scheduler,
+  // when all workers wait.
+  bool AwaitsTheSlowest(int bucket, const Entry& entry) const;
   // Whether it has waited for longer than anybody should.
   bool IsStalled(int bucket, const Entry& entry, Time now) const;
   void AwaitInitialValues(const Outbox& outbox);

@@ -47,6 +47,32 @@ TEST_F(SchedulerDeadlinesTest, TheMonitorOfAnEarlierViewLosesNobody) {
   EXPECT_FALSE(outbox_.messages.empty());
 }
 
+// A worker that waits may get what it waits for when the slowest sends its last gradient, and test
+// or write a snapshot then: what it has said before is of no account.
+TEST_F(SchedulerDeadlinesTest, TheLastExchangeStallsWhereAllWorkersWaitForIt) {
+  options_ = TwoWorkers(Recovery::NONE);
+  StartScheduler();
+  BeginTraining();
+  wire::Stalled stalled;
+  stalled.set_last_exchange(true);
+  stalled.add_missing()->set_role(static_cast<uint32_t>(Role::kServer));
+  const auto wait = [&](const NodeId& worker, double seconds) {
+    outbox_.now += Seconds(seconds);
+    Tell(worker, MessageKind::kStalled, stalled);
+    return !outbox_.timers.empty();
+  };
+  for (int scan = 0; scan < 100; ++scan) EXPECT_FALSE(wait(kWorkers[0], 0.1 * kStall));
+  EXPECT_FALSE(wait(kWorkers[1], 0.3 * kStall));
+  EXPECT_FALSE(wait(kWorkers[1], 0.1 * kStall));
+  EXPECT_TRUE(wait(kWorkers[0], 0.05 * kStall));
+  ASSERT_EQ(outbox_.timers.size(), 1u);
+  outbox_.Clear();
+  scheduler_->OnTimer(kStallsCollected, outbox_);
+  TakeSent();
+  EXPECT_THAT(TakeEnd(), testing::AllOf(testing::StartsWith("4 worker 0"),
+                                        testing::HasSubstr("from server 0")));
+}
+
 // Such a machine's nodes find the scheduler, and all seems well until others look for them.
 TEST_F(SchedulerDeadlinesTest, NodesThatOthersDoNotReachAreNamedAtTheStartAndInTheEnd) {
   options_ = TwoWorkers(Recovery::NONE);
