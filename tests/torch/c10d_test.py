@@ -39,7 +39,8 @@ class C10d(unittest.TestCase):
         self.assert_equal(3, "others")
 
     def assert_equal(self, ranks, *arguments):
-        with Ranks("c10d.py", ranks, list(arguments)) as processes:
+        # A crash or a hang while PyTorch is taken apart would be seen, too.
+        with Ranks("c10d.py", ranks, list(arguments), whole_end=True) as processes:
             for result in processes.wait(PATIENCE):
                 self.assertEqual(result.code, 0, result.output)
                 self.assertIn("equal", result.output.splitlines())

@@ -37,7 +37,8 @@ class EqualTraining(unittest.TestCase):
             print(results[0].output)
 
     def test_second_derivatives_as_one_process(self):
-        with Ranks("second_derivatives.py", 2) as ranks:
+        # A crash or a hang while PyTorch is taken apart would be seen, too.
+        with Ranks("second_derivatives.py", 2, whole_end=True) as ranks:
             for rank, result in enumerate(ranks.wait(PATIENCE)):
                 self.assertEqual(result.code, 0, f"rank {rank}:\n{result.output}")
                 self.assertIn("equal", result.output.splitlines())
