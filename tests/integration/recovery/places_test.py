@@ -346,6 +346,7 @@ class StatisticsTest(RecoveryTest):
             begun = begun.replace(old, new)
         self.run_job(begun)
         self.snapshot = f'snapshot: "{self.path(f"normalized_iter_{self.BEGUN}.solverstate")}"'
+        self.undisturbed = {}  # of other cases, which begin otherwise
 
     def config(self, policy="BYTES", **options):
         return (
