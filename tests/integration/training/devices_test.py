@@ -111,6 +111,13 @@ class DevicesTest(lenet.LenetTest):
         self.assertEqual(run.wait(), cluster.CONFIG_ERROR)
         self.assertIn(text, run.output())
 
+    @cluster.slow
+    @unittest.skipIf(os.path.exists("/dev/nvidia0"), "this machine has a GPU")
+    def test_no_gpu_for_one_device(self):
+        self.copy_solver()
+        config = self.config("", "device: CUDA", workers=1)
+        self.refuse_worker(config, "training.device is cuda, but ")
+
     def test_programs_decide_themselves(self):
         self.copy_solver()
         for field, training, devices in (

@@ -96,16 +96,25 @@ class SnapshotTest(solver_training.SolverTest):
             self.assertEqual(self.train_hash("policy: BYTES", iterations=iterations), resumed)
 
     def test_latest_passes_over_what_is_not_whole(self):
+        self.check_latest(workers=1)
+
+    @cluster.slow
+    def test_latest_passes_over_what_is_not_whole_with_two_workers(self):
+        self.check_latest(workers=2)
+
+    def check_latest(self, workers):
         self.solver_with_snapshots()
-        expected = self.train_hash("", workers=1)
+        expected = self.train_hash("policy: ALL_PS", workers=workers)
         newest = self.path(f"snapshots/lenet_iter_{ITERATIONS}.solverstate")
         os.truncate(newest, os.path.getsize(newest) // 2)
         os.remove(self.path(f"snapshots/lenet_iter_{ITERATIONS - INTERVAL}.caffemodel"))
-        self.assertEqual(self.train_hash("", 'snapshot: "latest"', workers=1), expected)
+        resumed = self.train_hash("policy: ALL_PS", 'snapshot: "latest"', workers=workers)
+        self.assertEqual(resumed, expected)
         self.assertIn(f"iteration {ITERATIONS - 2 * INTERVAL}", self.log("worker-0"))
         self.assertIn("passed over a snapshot", self.log("worker-0"))
         # Whoever runs a job again until it ends well comes to an end.
-        run = self.start_run(self.config_of_one(""), "--snapshot=latest")
+        config = self.config("policy: ALL_PS", workers=workers)
+        run = self.start_run(config, "--snapshot=latest")
         self.assertEqual(run.wait(), cluster.SUCCESS)
         self.assertIn(f"nothing is left to do: {newest} is of iteration {ITERATIONS}", run.output())
         self.assertNotIn("starting", run.output())
@@ -126,9 +135,18 @@ class SnapshotTest(solver_training.SolverTest):
         self.assertEqual(self.read_json("out/summary.json")["exit_code"], cluster.PEER_LOST)
 
     def test_a_job_with_snapshots_is_not_begun_anew_where_they_are_out_of_reach(self):
-        """A link to itself, and an empty directory, are what a file server may leave that has gone."""
+        self.check_out_of_reach(workers=1)
+
+    @cluster.slow
+    def test_snapshots_are_out_of_reach_when_a_worker_is_lost_that_does_not_write_them(self):
+        self.check_out_of_reach(workers=2)
+
+    def check_out_of_reach(self, workers):
+        """A link to itself, and an empty directory, are what a file server may leave that has gone. The last worker
+        is lost."""
         self.solver_with_snapshots((r"test_interval: .*", "test_interval: 1000"), interval=1000000)
-        run = self.start_run(self.config_of_one("", iterations=cluster.ENDLESS), "--restarts=2")
+        config = self.config("policy: ALL_PS", workers=workers, iterations=cluster.ENDLESS)
+        run = self.start_run(config, "--restarts=2")
         run.await_output("test at iteration 0:")
         run.signal(signal.SIGHUP)
         run.await_output("wrote the snapshot of iteration ")
@@ -144,7 +162,7 @@ class SnapshotTest(solver_training.SolverTest):
             (1, lambda: os.symlink(directory, directory), os.remove, f"can't read {directory}: "),
             (2, lambda: os.mkdir(directory), os.rmdir, r"lenet_iter_\d+\.solverstate is gone, "),
         ):
-            pid = self.pid_of("worker", 0)
+            pid = self.pid_of("worker", workers - 1)
             os.rename(directory, away)
             leave()
             os.kill(pid, signal.SIGKILL)

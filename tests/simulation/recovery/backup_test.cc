@@ -105,7 +105,7 @@ TEST(BackupTest, LossesWithTheSchedulersChangeNothing) {
 TEST(BackupTest, SlowLossesChangeNothing) {
   ExpectRecoveries(kQuickSeeds, SlowSeeds(kSeeds), 1);
   ExpectRecoveries(kQuickSeeds, SlowSeeds(kSeeds), 4);
-  ExpectRecoveries(kQuickSeeds, SlowSeeds(kSeeds), 2, true);
+  ExpectRecoveries(kQuickSeeds / 3, SlowSeeds(kSeeds), 2, true);
 }
 
 void ExpectLossAtAnyEnvelope(bool pairs, int64_t stride) {

@@ -25,9 +25,9 @@ SimulatedClusterOptions Deferred(SimulatedClusterOptions options, uint64_t seed)
 
 // The updates are others than those of the same job without clipping or LARS, and come to what one
 // process computes.
-TEST(DeferredRecoveryTest, ComesToWhatOneProcessComputes) {
+void ExpectWhatOneProcessComputes(uint64_t begin, uint64_t end) {
   int others = 0;
-  for (uint64_t seed = 0; seed < kQuickSeeds; ++seed) {
+  for (uint64_t seed = begin; seed < end; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     const SimulatedClusterOptions plain = RecoveringTraining(seed);
     const SimulatedClusterOptions options = Deferred(plain, seed);
@@ -37,7 +37,15 @@ TEST(DeferredRecoveryTest, ComesToWhatOneProcessComputes) {
     EXPECT_LE(Difference(found, TrainSerially(options.work, workers)), bound);
     others += Difference(found, TrainSerially(plain.work, workers)) > bound ? 1 : 0;
   }
-  EXPECT_GT(others, static_cast<int>(kQuickSeeds) / 2);
+  EXPECT_GT(others, static_cast<int>(end - begin) / 2);
+}
+
+TEST(DeferredRecoveryTest, ComesToWhatOneProcessComputes) {
+  ExpectWhatOneProcessComputes(0, kQuickSeeds);
+}
+
+TEST(DeferredRecoveryTest, SlowComesToWhatOneProcessComputes) {
+  ExpectWhatOneProcessComputes(kQuickSeeds, SlowSeeds(kSeeds));
 }
 
 void ExpectRecoveries(uint64_t begin, uint64_t end, int losses, int schedulers) {
@@ -93,10 +101,10 @@ TEST(DeferredRecoveryTest, SlowLossesAtEveryEnvelopeChangeNothing) {
 }
 
 // A loss while the job goes over to another plan, before which all updates are made.
-TEST(DeferredRecoveryTest, LossesWhileThePlanChangesChangeNothing) {
+void ExpectPlanChanges(uint64_t begin, uint64_t end) {
   int changed = 0;
   size_t recoveries = 0;
-  for (uint64_t seed = 0; seed < kQuickSeeds; ++seed) {
+  for (uint64_t seed = begin; seed < end; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     const SimulatedClusterOptions options = Deferred(RecoveringTraining(seed), seed);
     const int workers = options.job.cluster().workers();
@@ -110,17 +118,25 @@ TEST(DeferredRecoveryTest, LossesWhileThePlanChangesChangeNothing) {
     ASSERT_TRUE(cluster.Run(kHung)) << "it hangs";
     if (LostAll(cluster, {loss})) continue;
     ExpectAllEnded(cluster, ExitCode::kSuccess);
-    if (HasFailure()) return;
+    if (testing::Test::HasFailure()) return;
     const Parameters first = ParametersOf(cluster, 0);
     EXPECT_LE(Difference(first, TrainSerially(options.work, workers)),
               RoundingBound(options.work, workers));
     for (int rank = 1; rank < workers; ++rank) EXPECT_EQ(ParametersOf(cluster, rank), first);
-    if (HasFailure()) return;
+    if (testing::Test::HasFailure()) return;
     changed += GoesBy(plan, cluster) ? 1 : 0;
     recoveries += cluster.scheduler().recoveries.size();
   }
   EXPECT_GT(changed, 0) << "no plan has changed";
   EXPECT_GT(recoveries, 0u) << "the faults hit nothing";
+}
+
+TEST(DeferredRecoveryTest, LossesWhileThePlanChangesChangeNothing) {
+  ExpectPlanChanges(0, kQuickSeeds);
+}
+
+TEST(DeferredRecoveryTest, SlowLossesWhileThePlanChangesChangeNothing) {
+  ExpectPlanChanges(kQuickSeeds, SlowSeeds(kSeeds));
 }
 
 // Half of the lost come back, to find that they are needed, or not.

@@ -289,7 +289,8 @@ TEST(RecoveryTest, TheSchedulersLossWhileThePlanChangesChangesNothing) {
   ExpectPlanChanges(0, kQuickSeeds, true);
 }
 
-TEST(RecoveryTest, SlowSchedulersLossesWhileThePlanChangesChangeNothing) {
+TEST(RecoveryTest, SlowLossesWhileThePlanChangesChangeNothing) {
+  ExpectPlanChanges(kQuickSeeds, SlowSeeds(kSeeds), false);
   ExpectPlanChanges(kQuickSeeds, SlowSeeds(kSeeds), true);
 }
 
@@ -305,7 +306,7 @@ TEST(RecoveryTest, SlowLossesChangeNothing) {
 }
 
 TEST(RecoveryTest, SlowLossesOfAllNodesChangeNothing) {
-  ExpectRecoveries(kQuickSeeds, SlowSeeds(kSeeds), 2, 2);
+  ExpectRecoveries(kQuickSeeds / 2, SlowSeeds(kSeeds), 2, 2);
 }
 
 // The process that takes the last one's place is how the scheduler learns that nobody is left.
