@@ -76,7 +76,7 @@ void ZmqLane::Run() {
 void ZmqLane::Turn() {
   Service();
   const bool rests = drained_ && work_.empty();
-  const Readable readable = Sleep(rests ? UntilNextTimer() : milliseconds(0));
+  const Readable readable = Sleep(rests ? UntilNextDue() : milliseconds(0));
   if (readable.connections) connections_.Collect();
   if (readable.connections || readable.receiver) drained_ = false;
   if (!drained_) drained_ = Receive();
@@ -84,6 +84,7 @@ void ZmqLane::Turn() {
   if (readable.watched) TellOfLosses();
   FireTimers();
   CarryOnWork();
+  RetryUnfinished();
 }
 
 void ZmqLane::Finish() {
@@ -92,6 +93,7 @@ void ZmqLane::Finish() {
   while (!idle() && SteadyNow() < deadline) {
     std::this_thread::sleep_for(kFinishInterval);
     Service();
+    RetryUnfinished();
   }
 }
 
@@ -121,8 +123,12 @@ ZmqLane::Readable ZmqLane::Sleep(milliseconds limit) {
   return {polled_[0].revents != 0, polled_[1].revents != 0, watched};
 }
 
-milliseconds ZmqLane::UntilNextTimer() const {
-  const std::optional<Time> next = timers_.next();
+milliseconds ZmqLane::UntilNextDue() const {
+  std::optional<Time> next = timers_.next();
+  if (!unfinished_.empty()) {
+    const Time retry = retried_ + kReplaceAfter;
+    next = next ? std::min(*next, retry) : retry;
+  }
   if (!next) return milliseconds(-1);
   // Rounded up, as a timer never fires early; at most a day, as poll() counts in an int.
   const auto wait = std::chrono::ceil<milliseconds>(*next - SteadyNow());
@@ -385,6 +391,17 @@ void ZmqLane::ReportBadEndpoint(const Address& to, const ProtocolError& error) {
 
 void ZmqLane::PumpUnfinished() {
   std::erase_if(unfinished_, [](ZmqPeer* peer) { return peer->Pump(); });
+}
+
+void ZmqLane::RetryUnfinished() {
+  if (unfinished_.empty()) return;
+  const Time now = SteadyNow();
+  if (now - retried_ < kReplaceAfter) return;
+  retried_ = now;
+  Guarded([this] {
+    for (ZmqPeer* const peer : unfinished_) peer->TakeBack();
+    PumpUnfinished();
+  });
 }
 
 }  // namespace poseidon

@@ -63,7 +63,8 @@ class ZmqLane {
   };
   // Sleeps in poll until something happens, at most `limit` (negative: for ever).
   Readable Sleep(std::chrono::milliseconds limit);
-  std::chrono::milliseconds UntilNextTimer() const;
+  // Until a timer fires, or what is unfinished is tried again. Negative: there is neither.
+  std::chrono::milliseconds UntilNextDue() const;
 
   // If the lane was woken: what is in the inbox, then what the windows have room for.
   void Service();
@@ -98,6 +99,8 @@ class ZmqLane {
   // Endpoints come from other nodes: a bad one is no reason for this lane to fail.
   void ReportBadEndpoint(const Address& to, const ProtocolError& error);
   void PumpUnfinished();
+  // Once in kReplaceAfter: nobody wakes the lane for a peer whose socket takes nothing.
+  void RetryUnfinished();
   // The kernel has all that was sent to other nodes.
   bool idle() const;
 
@@ -121,6 +124,7 @@ class ZmqLane {
   std::vector<std::pair<Address, ZmqPeer*>> watched_;  // those whose routes have `tells_loss`
   std::vector<pollfd> polled_;                         // as Sleep fills it
   std::vector<ZmqPeer*> unfinished_;                   // those that have envelopes queued
+  Time retried_{};                                     // when these were last tried again
   bool drained_ = false;                               // the receiver had no more messages
   std::thread thread_;
 };

@@ -21,9 +21,6 @@ namespace {
 // flood of empty messages from passing the window unseen.
 constexpr int64_t kSmallestCharge = 512;
 
-// How soon a socket is replaced whose endpoint turned out not to speak ZeroMQ.
-constexpr Duration kReplaceAfter = std::chrono::seconds(1);
-
 // And not something that the system lacks.
 bool IsNoEndpoint(const zmq::error_t& error) {
   return error.num() == EINVAL || error.num() == EPROTONOSUPPORT || error.num() == ENODEV;
@@ -143,22 +140,25 @@ void ZmqPeer::TuneConnection() {
 }
 
 bool ZmqPeer::Pump() {
-  if (!socket_) ReplaceSocket();
-  if (!socket_) return queue_.empty();
+  if (!socket_ && !ReplaceSocket()) return queue_.empty();
   TuneConnection();
   while (!queue_.empty()) {
     const Envelope& first = queue_.front().envelope;
     const int64_t charge = std::max(static_cast<int64_t>(first.body.size()), kSmallestCharge);
     if (!window_->Admit(charge)) return false;
     if (!Send(first, charge)) {
-      ReplaceSocket();
-      return false;
+      if (!ReplaceSocket()) return false;
+      continue;
     }
     CountQueued(first, -1);
     std::pop_heap(queue_.begin(), queue_.end(), Later);
     queue_.pop_back();
   }
   return true;
+}
+
+void ZmqPeer::TakeBack() {
+  if (socket_) (void)socket_.get(zmq::sockopt::events);
 }
 
 bool ZmqPeer::Send(const Envelope& envelope, int64_t charge) {
@@ -187,14 +187,14 @@ bool ZmqPeer::Send(const Envelope& envelope, int64_t charge) {
   return true;
 }
 
-void ZmqPeer::ReplaceSocket() {
-  const Time now = SteadyNow();
-  if (now - connected_ < kReplaceAfter) return;
+bool ZmqPeer::ReplaceSocket() {
+  if (SteadyNow() - connected_ < kReplaceAfter) return false;
   try {
     Connect();
   } catch (const ProtocolError& error) {
     Complain(error.what());  // the endpoint is another node's word
   }
+  return static_cast<bool>(socket_);
 }
 
 void ZmqPeer::Complain(const std::string& fault) {

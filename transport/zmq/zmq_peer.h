@@ -25,6 +25,9 @@ namespace poseidon {
 // frees its owner's buffer at once and costs less than the wait for that.
 constexpr size_t kZeroCopyBytes = 64 << 10;
 
+// How soon a socket is replaced that takes nothing, or could not be made.
+constexpr Duration kReplaceAfter = std::chrono::seconds(1);
+
 // Belongs to the lane's thread.
 class ZmqPeer {
  public:
@@ -41,9 +44,12 @@ class ZmqPeer {
 
   void Enqueue(Envelope envelope);
   // Hands what is queued to the socket, most urgent first, while the window has room. False: some
-  // is left; the waker is woken when the window has room. (If the endpoint does not speak ZeroMQ,
-  // or there is no socket, nobody is woken and the next call tries again.)
+  // is left; the waker is woken when the window has room. If the endpoint does not speak ZeroMQ,
+  // or there is no socket, nobody is woken, and the first call after kReplaceAfter tries again.
   bool Pump();
+  // Has ZeroMQ give back to the window what it will never send, if it has given up on the endpoint.
+  // It does so in calls of the socket only, of which Pump makes none while the window is full.
+  void TakeBack();
   // Forgets what is queued.
   void DropQueued();
   // Nothing is queued.
@@ -73,8 +79,9 @@ class ZmqPeer {
   // Has ZeroMQ tell of the new socket's connection.
   void Watch();
   // ZeroMQ gives up on an endpoint that does not speak its protocol; a new socket tries again. So
-  // does one that could not be made before. Where the endpoint is none, that is logged.
-  void ReplaceSocket();
+  // does one that could not be made before. Where the endpoint is none, that is logged. False: it
+  // is too early for another, or there is none now.
+  bool ReplaceSocket();
   // Logs why there is no socket, but not again and again.
   void Complain(const std::string& fault);
   // Sets what can only be set of a connection that is there.

@@ -6,9 +6,12 @@
 #include <chrono>
 #include <random>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 #include <zmq.hpp>
 
+#include "core/steady_now.h"
 #include "proto/wire.pb.h"
 #include "tests/unit/log_lines.h"
 #include "tests/unit/transport/raw_client.h"
@@ -187,44 +190,108 @@ TEST_F(ZmqHostile, DropsFramesForALaneWithoutActor) {
   EXPECT_EQ(bare.mailbox().Take(kPatience)->body.ToString(), "in time");
 }
 
-// A port at which something else listens: this node's sends wait, other peers are served, and once
-// a node listens there, what waited arrives.
+// A port of this machine at which something listens that does not speak ZeroMQ.
+class SshServer {
+ public:
+  SshServer() : listener_(socket(AF_INET, SOCK_STREAM, 0)) {
+    const int one = 1;
+    setsockopt(listener_, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof(address);
+    EXPECT_EQ(bind(listener_, reinterpret_cast<sockaddr*>(&address), length), 0);
+    EXPECT_EQ(listen(listener_, 10), 0);
+    EXPECT_EQ(getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &length), 0);
+    port_ = ntohs(address.sin_port);
+  }
+  ~SshServer() { Close(); }
+  SshServer(const SshServer&) = delete;
+  SshServer& operator=(const SshServer&) = delete;
+
+  int port() const { return port_; }
+
+  void Accept() { connection_ = accept(listener_, nullptr, nullptr); }
+
+  // Says who it is, and returns when the other side has ended the connection for that.
+  void Greet() {
+    const std::string greeting = "SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n";
+    EXPECT_EQ(send(connection_, greeting.data(), greeting.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(greeting.size()));
+    char buffer[256];
+    while (recv(connection_, buffer, sizeof(buffer), 0) > 0) {
+    }
+  }
+
+  void Close() {
+    for (int* const fd : {&connection_, &listener_}) {
+      if (*fd >= 0) close(std::exchange(*fd, -1));
+    }
+  }
+
+ private:
+  int listener_;
+  int connection_ = -1;
+  int port_ = 0;
+};
+
+// This node's sends wait, other peers are served, and once a node listens there, what waited
+// arrives without another word from anybody.
 TEST_F(ZmqHostile, OutlivesAnEndpointThatIsSomethingElse) {
-  const int listener = socket(AF_INET, SOCK_STREAM, 0);
-  const int one = 1;
-  setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof(address);
-  ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), length), 0);
-  ASSERT_EQ(listen(listener, 10), 0);
-  ASSERT_EQ(getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length), 0);
-  const int port = ntohs(address.sin_port);
+  SshServer other;
   const Address to{{Role::kServer, 0}, kControlLane};
-  peer_.SetRoute(to, "tcp://127.0.0.1:" + std::to_string(port));
+  peer_.SetRoute(to, "tcp://127.0.0.1:" + std::to_string(other.port()));
   peer_.Post(Gradient(to, Payload::FromString("first")));
-  const int connection = accept(listener, nullptr, nullptr);
+  other.Accept();
   // Not sooner: ZeroMQ 4.3.4 never notices a connection that fails before zmq_connect returns.
   ASSERT_TRUE(Eventually([&] { return peer_.counters().frames_sent == 1; }));
-  const std::string greeting = "SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n";
-  ASSERT_EQ(send(connection, greeting.data(), greeting.size(), MSG_NOSIGNAL),
-            static_cast<ssize_t>(greeting.size()));
-  char buffer[256];
-  while (recv(connection, buffer, sizeof(buffer), 0) > 0) {
-  }
-  close(connection);
-  close(listener);
+  other.Greet();
+  other.Close();
+  // What ZeroMQ takes before it has noticed is lost.
+  ASSERT_TRUE(Eventually([&] {
+    const int64_t sent = peer_.counters().frames_sent;
+    peer_.Post(Gradient(to, Payload::FromString("again")));
+    const Time end = SteadyNow() + std::chrono::milliseconds(100);
+    while (peer_.counters().frames_sent == sent && SteadyNow() < end) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return peer_.counters().frames_sent == sent;
+  }));
   ExpectUnharmed();
   ZmqOptions options = Options();
-  options.control_port = port;
+  options.control_port = other.port();
   ZmqRuntime late({Role::kServer, 0}, options);
   late.Attach(kControlLane, Forwarder());
   late.Start();
-  EXPECT_TRUE(Eventually([&] {
-    peer_.Post(Gradient(to, Payload::FromString("again")));
-    return late.mailbox().Take(std::chrono::milliseconds(100)).has_value();
-  }));
+  const auto envelope = late.mailbox().Take(kPatience);
+  ASSERT_TRUE(envelope) << "nobody has tried again";
+  EXPECT_EQ(envelope->body.ToString(), "again");
+}
+
+// The window is full of what ZeroMQ has taken and never sends.
+TEST_F(ZmqHostile, AFullWindowOutlivesAnEndpointThatIsSomethingElse) {
+  ZmqOptions options = Options();
+  options.window_bytes = 1;
+  ZmqRuntime sender({Role::kWorker, 2}, options);
+  sender.Start();
+  SshServer other;
+  const Address to{{Role::kServer, 0}, kControlLane};
+  sender.SetRoute(to, "tcp://127.0.0.1:" + std::to_string(other.port()));
+  sender.Post(Gradient(to, Payload::FromString("first")));
+  sender.Post(Gradient(to, Payload::FromString("second")));
+  other.Accept();
+  ASSERT_TRUE(Eventually(
+      [&] { return sender.counters().frames_sent == 1 && sender.counters().queued_frames == 1; }));
+  other.Greet();
+  other.Close();
+  options = Options();
+  options.control_port = other.port();
+  ZmqRuntime late({Role::kServer, 0}, options);
+  late.Attach(kControlLane, Forwarder());
+  late.Start();
+  const auto envelope = late.mailbox().Take(kPatience);
+  ASSERT_TRUE(envelope) << "nobody has noticed";
+  EXPECT_EQ(envelope->body.ToString(), "second");
 }
 
 }  // namespace
