@@ -22,6 +22,11 @@ constexpr Duration kTick = std::chrono::milliseconds(100);
 
 void Show(const std::string& text) { std::cout << text << std::endl; }
 
+Envelope InterruptedStop() {
+  return MakeEnvelope(MessageKind::kStop, Here(kControlLane),
+                      MakeEnd(ExitCode::kInterrupted, "the scheduler was interrupted by a signal"));
+}
+
 JobWatch::JobWatch(ZmqRuntime& runtime, const Job& job, bool launched, Journal* journal,
                    JobMonitor* monitor)
     : runtime_(runtime),
@@ -45,7 +50,7 @@ JobWatch::JobWatch(ZmqRuntime& runtime, const Job& job, bool launched, Journal* 
 
 wire::End JobWatch::Run(Interruption& interruption) {
   while (true) {
-    if (interruption.Pending()) AskToStop("the scheduler was interrupted by a signal");
+    if (interruption.Pending()) runtime_.Post(InterruptedStop());
     if (const auto request = interruption.TakeRequest()) PassOn(request->effect);
     if (launcher_) HearLauncher();
     WriteJournal();

@@ -23,6 +23,9 @@ namespace poseidon {
 // A line for whoever looks at the scheduler's output.
 void Show(const std::string& text);
 
+// What the scheduler's control lane is to hear when a signal has interrupted the program.
+Envelope InterruptedStop();
+
 //   JobWatch watch(runtime, job, false, nullptr, nullptr);
 //   runtime.Start();
 //   const wire::End end = watch.Run(interruption);

@@ -7,11 +7,14 @@
 #include <functional>
 #include <iostream>
 #include <memory>
+#include <optional>
+#include <string>
 #include <thread>
 #include <utility>
 
 #include "cli/job_watch.h"
 #include "core/atomic_file.h"
+#include "core/end_deadline.h"
 #include "core/error.h"
 #include "core/files/directories.h"
 #include "core/net/host_address.h"
@@ -48,6 +51,8 @@ DEFINE_string(out, "",
 
 namespace poseidon {
 namespace {
+
+constexpr const char* kProgram = "poseidon_scheduler";
 
 // What a machine that is there needs to confirm a message is a round trip; what it does not is sent
 // again after a fifth of a second.
@@ -135,6 +140,24 @@ void WriteEvents(const Job& job, const wire::End& end, EventWriter& events) {
   events.Write(static_cast<ExitCode>(code), end.reason());
 }
 
+// Where the nodes have ended well, the job may still have been stopped.
+int CodeOf(const wire::End& end) {
+  return end.exit_code() != 0 ? end.exit_code() : end.job_exit_code();
+}
+
+// The error with which this process ends if it hangs after this message; nullopt: it need not end.
+std::optional<Error> EndIn(const Envelope& envelope) {
+  wire::End end;
+  if (envelope.kind != MessageKind::kEnd && envelope.kind != MessageKind::kFailed) return {};
+  if (!end.ParseFromString(envelope.body.ToString())) return {};
+  if (const int code = CodeOf(end); code != 0) {
+    return Error(static_cast<ExitCode>(code), "the job has ended: " + end.reason());
+  }
+  return Error(ExitCode::kFailure,
+               "training has ended well, and summary.json is not written: see whether the disk of "
+               "--out answers");
+}
+
 // It tells of another job's end to whoever asks for this one's. Whoever has come so far has the
 // port that the job's nodes ask: nobody else runs the job.
 void RemoveEarlierSummary() {
@@ -175,6 +198,7 @@ ExitCode Run() {
   ClaimSchedulersFiles(config.job);
   options.control_port = config.job.cluster().scheduler_port();
   options.heartbeat_port = config.job.cluster().scheduler_port() + 1;
+  EndDeadline end_deadline(kProgram, kSummaryPatience + EndDeadline::kPatience);
   ZmqRuntime runtime({Role::kScheduler, 0}, options);
   const Cluster& cluster = config.job.cluster();
   const bool host_is_own = IsOwnAddress(cluster.scheduler_host());
@@ -195,6 +219,11 @@ ExitCode Run() {
   if (journal) scheduler.journal = journal->state();
   runtime.Attach(kControlLane, MakeScheduler(std::move(scheduler)));
   EventWriter events(runtime, config.job.cluster().scheduler_host(), FLAGS_out);
+  // This thread may hang with the disk of --out, to which it writes, and it looks for signals.
+  runtime.Observe([&](const Envelope& envelope) {
+    if (const std::optional<Error> end = EndIn(envelope)) end_deadline.Start(*end);
+    if (interruption.Asked()) runtime.Post(InterruptedStop());
+  });
   RemoveEarlierSummary();
   // It reads again what a long job has written down, which the nodes are not to wait for once they
   // are heard.
@@ -216,8 +245,7 @@ ExitCode Run() {
   const JobReport& report = watch.report();
   WriteEvents(config.job, end, events);
   runtime.Stop();
-  // Where the nodes have ended well, the job may still have been stopped.
-  const int code = end.exit_code() != 0 ? end.exit_code() : end.job_exit_code();
+  const int code = CodeOf(end);
   if (code == 0) Show(report.Closing());
   if (!FLAGS_out.empty()) {
     WriteSummary(report.Json(config.job.name(), end), end, interruption);
@@ -235,5 +263,5 @@ int main(int argc, char** argv) {
       "The scheduler of a job: gathers its nodes, plans how each layer is synchronized, watches "
       "that all live, and reports.\n\n  poseidon_scheduler --config=job.prototxt [--out=DIR]",
       __FILE__, &argc, &argv);
-  return poseidon::RunProgram("poseidon_scheduler", argv[0], poseidon::Run);
+  return poseidon::RunProgram(poseidon::kProgram, argv[0], poseidon::Run);
 }

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -195,7 +196,7 @@ SignalEffect ParseSignalEffect(const std::string& flag, const std::string& text)
   throw ConfigError("--" + flag + " is \"" + text + "\"; it must be snapshot, stop, none or end");
 }
 
-Interruption::Interruption(SignalEffects effects) : effects_(effects) {
+Interruption::Interruption(SignalEffects effects) : first_effects_(effects), effects_(effects) {
   for (const int signal : kEndingSignals) signal_came[signal] = false;
   Handle([](int signal) { signal_came[signal] = true; });
 }
@@ -210,6 +211,13 @@ bool Interruption::Pending() {
     EndOnSignals();
   }
   return pending_;
+}
+
+bool Interruption::Asked() const {
+  SignalEffects effects = first_effects_;
+  return std::ranges::any_of(kEndingSignals, [&effects](int signal) {
+    return EffectOf(effects, signal) == SignalEffect::kEnd && signal_came[signal];
+  });
 }
 
 std::optional<Interruption::Request> Interruption::TakeRequest() {

@@ -37,7 +37,7 @@ SignalEffect ParseSignalEffect(const std::string& flag, const std::string& text)
 // not end the process; at most one lives at a time. The second signal, after Pending has told of
 // the first, ends the process at once, as does any after the Interruption's life. A signal whose
 // effect is a snapshot or a stop is a request instead; after a stop was taken, the next signal that
-// asked for one is as any other. Belongs to one thread.
+// asked for one is as any other. Belongs to one thread, but for Asked.
 class Interruption {
  public:
   struct Request {
@@ -52,11 +52,15 @@ class Interruption {
 
   // Whether a signal has come that is to end the program. Does not wait.
   bool Pending();
+  // Likewise, of signals that were to end the program from the first. From any thread, as the one
+  // that Pending belongs to may hang.
+  bool Asked() const;
   // What a signal has asked for since the last call. Does not wait. A signal that has come twice
   // since then asks once.
   std::optional<Request> TakeRequest();
 
  private:
+  const SignalEffects first_effects_;
   SignalEffects effects_;
   bool pending_ = false;
 };

@@ -57,9 +57,10 @@ SchedulerActor::SchedulerActor(SchedulerOptions options)
 
 std::unique_ptr<Actor> MakeScheduler(SchedulerOptions options) {
   const bool journals = options.journal.has_value();
+  const Duration patience = HangingJournalPatience(options.job);
   auto scheduler = std::make_unique<SchedulerActor>(std::move(options));
   if (!journals) return scheduler;
-  return std::make_unique<JournalGate>(std::move(scheduler));
+  return std::make_unique<JournalGate>(std::move(scheduler), patience);
 }
 
 void SchedulerActor::OnStart(Outbox& outbox) {

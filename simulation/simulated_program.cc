@@ -60,6 +60,7 @@ void SimulatedScheduler::OnProgress(const Envelope& envelope) {
 void SimulatedScheduler::OnJournal(const Envelope& envelope, Outbox& outbox) {
   CHECK(unwritten_.emplace_back().ParseFromString(envelope.body.ToString()));
   last_record_ = envelope.iteration;
+  if (Hangs(outbox.now)) return;
   if (disk_.delay > Duration::zero()) outbox.SetTimer(kWritten, disk_.delay);
   if (disk_.delay == Duration::zero()) WriteDown();
   if (disk_.delay == Duration::zero() || disk_.lies) Confirm(outbox);
@@ -67,6 +68,7 @@ void SimulatedScheduler::OnJournal(const Envelope& envelope, Outbox& outbox) {
 
 void SimulatedScheduler::OnTimer(TimerId timer, Outbox& outbox) {
   (void)timer;  // there is only one
+  if (Hangs(outbox.now)) return;
   WriteDown();
   if (!disk_.lies) Confirm(outbox);
 }

@@ -85,6 +85,8 @@ struct SimulatedDisk {
   Duration delay{};  // until a record is written
   // It says that a record is written at once.
   bool lies = false;
+  // What comes from this time on is never written, and nobody hears why.
+  std::optional<Time> hangs_from{};
 };
 
 // poseidon_scheduler's.
@@ -105,6 +107,7 @@ class SimulatedScheduler : public Actor {
  private:
   void OnProgress(const Envelope& envelope);
   void OnJournal(const Envelope& envelope, Outbox& outbox);
+  bool Hangs(Time now) const { return disk_.hangs_from && now >= *disk_.hangs_from; }
   void WriteDown();
   void Confirm(Outbox& outbox) const;
 

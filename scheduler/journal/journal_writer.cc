@@ -19,6 +19,12 @@ Duration JournalPatience(const Job& job) {
   return std::min(kJournalPatience, Duration(Seconds(kShare * shortest)));
 }
 
+Duration HangingJournalPatience(const Job& job) {
+  const Duration patience = JournalPatience(job);
+  // A sixth of three quarters leaves half of what JournalPatience leaves for who hears of it.
+  return patience + std::min(2 * kTryInterval, patience / 6);
+}
+
 void JournalWriter::Add(const wire::JournalRecord& record, std::optional<int64_t> question) {
   if (question) asked_ = question;
   if (journal_ == nullptr) return;

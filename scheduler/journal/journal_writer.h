@@ -19,6 +19,9 @@ inline constexpr Duration kJournalPatience = Seconds(300);
 // In this job: less than its nodes wait for a scheduler that says nothing, or it would end for a
 // cause that is none.
 Duration JournalPatience(const Job& job);
+// Likewise for a disk that does not even fail: longer than JournalWriter needs to end the job of
+// one that does, which it tries every second, where the deadlines leave so much.
+Duration HangingJournalPatience(const Job& job);
 // Records for which nobody waits are for the next scheduler's summary. They wait in memory as long
 // as it takes, up to so many bytes, which are those of half a million iterations: of more than
 // JobReport takes at once the next scheduler would hear too late.

@@ -19,14 +19,14 @@ class JournalTest(cluster.ClusterTest):
 
     JOURNAL = "out/scheduler.journal"
 
-    def start_scheduler(self, name, config):
+    def start_scheduler(self, name, config, prefix=()):
         path = self.write(f"{name}.prototxt", config)
         out = f"--out={self.path('out')}"
-        return self.start("poseidon_scheduler", f"--config={path}", out, name=name)
+        return self.start("poseidon_scheduler", f"--config={path}", out, name=name, prefix=prefix)
 
-    def config(self, iterations=400, cluster_fields=""):
+    def config(self, iterations=400, cluster_fields="", workers=1):
         config = cluster.replay_config(
-            workers=1,
+            workers=workers,
             servers=1,
             iterations=iterations,
             cluster=f"scheduler_port: {cluster.free_port_pair()} {cluster_fields}",
@@ -123,6 +123,40 @@ class JournalTest(cluster.ClusterTest):
         # It waits for three quarters of that.
         scheduler = self.full_journal(self.config(cluster_fields="join_deadline_seconds: 4"))
         self.assertEqual(scheduler.wait(), cluster.FAILURE)
+
+    def start_on_hanging_disk(self):
+        """A job that trains, and whose scheduler's journal can't be written from now on, nor does it fail."""
+        config = self.config(cluster.ENDLESS, "join_deadline_seconds: 16", workers=2)
+        library = os.path.join(cluster.programs(), "../tests/libstop_at.so")
+        prefix = ("env", f"LD_PRELOAD={library}", f"STOP_AT={self.path('points')}")
+        scheduler = self.start_scheduler("scheduler", config, prefix)
+        daemons = self.start_by_hand(config, ("server-0", "worker-0", "worker-1"))
+        scheduler.await_output("iteration ")
+        os.makedirs(self.path("points"))
+        self.write("points/hang", "")
+        return scheduler, daemons
+
+    @cluster.slow
+    def test_hanging_disk(self):
+        scheduler, daemons = self.start_on_hanging_disk()
+        daemons["worker-1"].signal(signal.SIGKILL)
+        why = "can't write scheduler.journal: the disk of the scheduler's --out has not answered for 14s"
+        for name in ("server-0", "worker-0"):
+            self.assertEqual(daemons[name].wait(), cluster.FAILURE)
+            self.assertIn(why, daemons[name].output())
+        self.assertEqual(scheduler.wait(150), cluster.FAILURE)
+        self.assertRegex(
+            scheduler.output(), f"the job has ended: {why}.* and hangs, so it is ended"
+        )
+
+    @cluster.slow
+    def test_interrupted_on_hanging_disk(self):
+        scheduler, daemons = self.start_on_hanging_disk()
+        scheduler.signal(signal.SIGTERM)
+        for daemon in daemons.values():
+            self.assertEqual(daemon.wait(), cluster.INTERRUPTED)
+        self.assertEqual(scheduler.wait(150), cluster.INTERRUPTED)
+        self.assertIn("and hangs, so it is ended", scheduler.output())
 
     @cluster.slow
     def test_full_disk(self):

@@ -70,6 +70,45 @@ TEST(RecoveryTest, ADiskThatIsSlowerThanHeartbeatsMakesNobodyLate) {
   }
 }
 
+// It does not fail, which the program would hear of; the program itself hangs.
+TEST(RecoveryTest, ADiskThatDoesNotAnswerEndsTheJob) {
+  for (SimulatedClusterOptions& options : TinyTrainings()) {
+    SCOPED_TRACE(Communication::Policy_Name(options.job.communication().policy()));
+    const Undisturbed undisturbed = TrainUndisturbed(options);
+    const Time middle = undisturbed.begun + (undisturbed.finished - undisturbed.begun) / 2;
+    options.disk.hangs_from = middle;
+    SimulatedCluster cluster(options);
+    cluster.KillAt(middle, {Role::kWorker, 1});
+    EXPECT_TRUE(cluster.Run(middle + Seconds(10))) << "it hangs";
+    for (size_t i = 0; i < cluster.nodes(); ++i) {
+      const NodeRecord& node = cluster.node(i);
+      if (node.killed) continue;
+      ASSERT_TRUE(node.end) << node.id.ToString();
+      EXPECT_EQ(node.end->exit_code(), static_cast<int>(ExitCode::kFailure));
+      EXPECT_THAT(node.end->reason(),
+                  testing::StartsWith("can't write scheduler.journal: the disk of the scheduler's "
+                                      "--out has not answered for 4375ms"))
+          << node.id.ToString();
+    }
+  }
+}
+
+// Nobody waits for the end to be written where the training is done, for nothing goes on from it.
+TEST(RecoveryTest, ADiskThatDoesNotAnswerLeavesTheResultOfATrainingThatIsDone) {
+  for (SimulatedClusterOptions& options : TinyTrainings()) {
+    SCOPED_TRACE(Communication::Policy_Name(options.job.communication().policy()));
+    const Undisturbed undisturbed = TrainUndisturbed(options);
+    options.disk.hangs_from =
+        undisturbed.begun + (undisturbed.finished - undisturbed.begun) * 3 / 4;
+    SimulatedCluster cluster(options);
+    EXPECT_TRUE(cluster.Run(undisturbed.finished + Seconds(10))) << "it hangs";
+    ExpectAllEnded(cluster, ExitCode::kSuccess);
+    EXPECT_EQ(ParametersOf(cluster, 0), undisturbed.parameters);
+    EXPECT_THAT(cluster.scheduler().notices,
+                testing::Contains(testing::StartsWith("can't write scheduler.journal: ")));
+  }
+}
+
 // Trains on a network with faults, among nodes whose supervisors start them again, to the same
 // bits. `cut` may not have heard of the end. Returns how many envelopes were dropped.
 int64_t ExpectSameDespite(const SimulatedClusterOptions& options, const Undisturbed& undisturbed,

@@ -132,9 +132,10 @@ TEST(ProgramDeathTest, TheFirstSignalIsTheLoopsAndTheSecondEnds) {
   EXPECT_EXIT(
       {
         Interruption interruption;
-        if (interruption.Pending()) _exit(1);
+        if (interruption.Pending() || interruption.Asked()) _exit(1);
         raise(SIGTERM);
         raise(SIGINT);
+        if (!interruption.Asked()) _exit(4);
         if (!interruption.Pending()) _exit(2);
         raise(SIGTERM);
         _exit(3);
@@ -155,7 +156,7 @@ TEST(ProgramDeathTest, ASignalThatAsksForSomethingEndsNothing) {
           if (request->effect != SignalEffect::kSnapshot) _exit(3);
           if (interruption.TakeRequest()) _exit(4);
         }
-        if (interruption.Pending()) _exit(5);
+        if (interruption.Pending() || interruption.Asked()) _exit(5);
         raise(SIGTERM);
         _exit(interruption.Pending() ? 0 : 6);
       },
