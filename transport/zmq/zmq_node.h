@@ -47,8 +47,8 @@ class ZmqNode {
   std::vector<std::unique_ptr<ZmqInbox>> inboxes;  // by lane
   std::vector<std::unique_ptr<EventRing>> events;  // likewise
   EventRing activities;                            // of the program
-  // Sees what is about to be the application's; set before any lane runs. May be empty. What it
-  // throws is logged.
+  // Sees what is about to be the application's; set before any lane runs. May be empty. Does not
+  // block. What it throws is logged.
   std::function<void(const Envelope&)> observer;
 
  private:

@@ -78,7 +78,8 @@ class ZmqRuntime {
   const TransportCounters& counters() const;
 
   // Has `observer` see each envelope for the mailbox first, in the thread that sends it, so that
-  // what must not wait for the application is done. Before Start.
+  // what must not wait for the application is done. The application and the lane wait for it
+  // meanwhile, so it must not block. Before Start.
   void Observe(std::function<void(const Envelope&)> observer);
 
   // Notes what the program does from now on. Belongs to one thread. `layer`: that is waited for.
