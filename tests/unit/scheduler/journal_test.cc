@@ -115,10 +115,8 @@ TEST(JobStateTest, LossesAreForgottenWhenTheJobHasComeOn) {
                                  View(), plan,    Start(), Iteration(7)};
   const NodeId lost{Role::kWorker, 1};
   EXPECT_EQ(StateAfter(records).losses_without_progress.at(lost), 1);
-  for (const Record& record :
-       {Lost(1), Iteration(9), View(), plan, Start(), Iteration(7), Iteration(8)}) {
-    records.push_back(record);
-  }
+  const auto more = {Lost(1), Iteration(9), View(), plan, Start(), Iteration(7), Iteration(8)};
+  records.insert(records.end(), more);
   EXPECT_EQ(StateAfter(records).losses_without_progress.at(lost), 2);
   records.push_back(Iteration(9));
   EXPECT_THAT(StateAfter(records).losses_without_progress, IsEmpty());
