@@ -184,6 +184,8 @@ ExitCode Run() {
   const JobConfig config = ReadJobConfig(FLAGS_config);
   Interruption interruption({ParseSignalEffect("sigint_effect", FLAGS_sigint_effect),
                              ParseSignalEffect("sighup_effect", FLAGS_sighup_effect)});
+  // Also of what closes the journal.
+  EndDeadline end_deadline(kProgram, kSummaryPatience + EndDeadline::kPatience);
   const std::unique_ptr<Journal> journal = OpenJournal(config, interruption);
   if (!FLAGS_out.empty()) MakeDirectories(FLAGS_out);
   const std::unique_ptr<JobMonitor> monitor = OpenMonitor(config.job);
@@ -198,7 +200,6 @@ ExitCode Run() {
   ClaimSchedulersFiles(config.job);
   options.control_port = config.job.cluster().scheduler_port();
   options.heartbeat_port = config.job.cluster().scheduler_port() + 1;
-  EndDeadline end_deadline(kProgram, kSummaryPatience + EndDeadline::kPatience);
   ZmqRuntime runtime({Role::kScheduler, 0}, options);
   const Cluster& cluster = config.job.cluster();
   const bool host_is_own = IsOwnAddress(cluster.scheduler_host());

@@ -2,10 +2,14 @@
 
 #include <glog/logging.h>
 
+#include <algorithm>
+#include <chrono>
 #include <system_error>
 #include <utility>
 
+#include "core/awake_clock.h"
 #include "core/program.h"
+#include "core/steady_now.h"
 #include "core/units.h"
 
 namespace poseidon {
@@ -37,8 +41,14 @@ void EndDeadline::Start(const Error& why) {
 }
 
 void EndDeadline::Run() {
+  // A process that was stopped meanwhile has the rest of its time when it goes on.
+  constexpr Duration kLook = std::chrono::milliseconds(100);
+  AwakeClock clock;
   std::unique_lock lock(mutex_);
-  if (changed_.wait_for(lock, patience_, [this] { return ends_; })) return;
+  const Time since = clock.Look(SteadyNow(), 2 * kLook);
+  while (clock.Look(SteadyNow(), 2 * kLook) - since < patience_) {
+    if (changed_.wait_for(lock, std::min(kLook, patience_), [this] { return ends_; })) return;
+  }
   EndAtOnce(program_, Error(why_->exit_code(),
                             std::string(why_->what()) + "; this process was told so " +
                                 FormatDuration(patience_) + " ago and hangs, so it is ended"));

@@ -33,7 +33,10 @@ void SchedulerActor::CountProgress(int64_t iteration, Time now) {
   reached_ = std::max(reached_, iteration + 1);
   if (round_.active()) return;
   last_progress_ = now;
-  if (ShowsProgress(iteration, start, round_.active())) ForgetEarlierLosses();
+  // A worker tells of an iteration when it has computed it. For the plan's second one it needed the
+  // values of the first, which others may still lack; for the third it needed all the others'
+  // gradients of the second, which they had the values for.
+  if (iteration > start + 1) ForgetEarlierLosses();
 }
 
 void SchedulerActor::OnNotice(const Envelope& envelope, Outbox& outbox) {

@@ -73,9 +73,8 @@ void JobState::Apply(const wire::IterationRecord& iteration) {
   if (iteration.number() == iterations_done) ++iterations_done;
   reached = std::max(reached, iteration.number() + 1);
   const int64_t first = plan ? plan->plan().start_iteration() : 0;
-  if (ShowsProgress(iteration.number(), first, recovering.has_value())) {
-    losses_without_progress.clear();
-  }
+  // All have computed it: for that they had the values of the one before.
+  if (iteration.number() > first && !recovering) losses_without_progress.clear();
 }
 
 void JobState::Apply(const wire::StartRecord& start) {

@@ -16,16 +16,6 @@
 
 namespace poseidon {
 
-// Whether a worker that has done `iteration` shows that the job has come on since its last loss, so
-// that losses before that are forgotten. `start`: the plan's first iteration. A worker tells of an
-// iteration when it has computed it. For the next one it needed the values of this one, but others
-// may still lack them; for the one after that it needed all the others' gradients of the next one,
-// which they had the values for. And what was done before a loss says nothing of how the job goes
-// on after it.
-inline bool ShowsProgress(int64_t iteration, int64_t start, bool in_round) {
-  return iteration > start + 1 && !in_round;
-}
-
 struct JobState {
   enum class Stage {
     kGathering,  // no view has gone out

@@ -8,6 +8,8 @@ namespace {
 
 // Between two tries to write to a disk that is full.
 constexpr Duration kTryInterval = Seconds(1);
+// Of the deadline of who waits: the rest is for who hears of it, and may do so late.
+constexpr double kShare = 0.75;
 
 }  // namespace
 
@@ -15,14 +17,21 @@ Duration JournalPatience(const Job& job) {
   const double shortest = std::min(
       {job.cluster().join_deadline_seconds(), job.communication().stall_deadline_seconds(),
        job.recovery().scheduler_deadline_seconds(), job.recovery().replacement_deadline_seconds()});
-  constexpr double kShare = 0.75;  // the rest is for who hears of it, and may do so late
   return std::min(kJournalPatience, Duration(Seconds(kShare * shortest)));
 }
 
 Duration HangingJournalPatience(const Job& job) {
   const Duration patience = JournalPatience(job);
   // A sixth of three quarters leaves half of what JournalPatience leaves for who hears of it.
-  return patience + std::min(2 * kTryInterval, patience / 6);
+  const Duration longer = patience + std::min(3 * kTryInterval, patience / 6);
+  // A disk that has a snapshot to take answers late, and a short stall deadline is no reason to
+  // take it for dead: who waits for an exchange meanwhile does not give up before the scheduler
+  // does.
+  constexpr Duration kLeast = Seconds(15);
+  const double shortest =
+      std::min({job.cluster().join_deadline_seconds(), job.recovery().scheduler_deadline_seconds(),
+                job.recovery().replacement_deadline_seconds()});
+  return std::max(longer, std::min(kLeast, Duration(Seconds(kShare * shortest))));
 }
 
 void JournalWriter::Add(const wire::JournalRecord& record, std::optional<int64_t> question) {

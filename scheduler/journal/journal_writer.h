@@ -20,7 +20,8 @@ inline constexpr Duration kJournalPatience = Seconds(300);
 // cause that is none.
 Duration JournalPatience(const Job& job);
 // Likewise for a disk that does not even fail: longer than JournalWriter needs to end the job of
-// one that does, which it tries every second, where the deadlines leave so much.
+// one that does, which it tries every second, where the deadlines leave so much. The stall deadline
+// may be shorter: nobody gives up by that while the scheduler decides.
 Duration HangingJournalPatience(const Job& job);
 // Records for which nobody waits are for the next scheduler's summary. They wait in memory as long
 // as it takes, up to so many bytes, which are those of half a million iterations: of more than

@@ -3,6 +3,7 @@
 #include <glog/logging.h>
 #include <unistd.h>
 
+#include <exception>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -28,7 +29,7 @@ void WriteEventFile(const std::string& directory, const EventFile& file) {
     MakeDirectories(directory);
     // The job's end is not to wait for a disk that is busy.
     WriteFileQuickly(directory + "/" + EventFileName(file.node), EventFileText(file));
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     LOG(WARNING) << error.what();
   }
 }

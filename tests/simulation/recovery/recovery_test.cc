@@ -87,7 +87,7 @@ TEST(RecoveryTest, ADiskThatDoesNotAnswerEndsTheJob) {
       EXPECT_EQ(node.end->exit_code(), static_cast<int>(ExitCode::kFailure));
       EXPECT_THAT(node.end->reason(),
                   testing::StartsWith("can't write scheduler.journal: the disk of the scheduler's "
-                                      "--out has not answered for 4375ms"))
+                                      "--out has not answered for 7.5s"))
           << node.id.ToString();
     }
   }

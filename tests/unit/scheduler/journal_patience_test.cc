@@ -111,9 +111,12 @@ TEST_F(JournalGatePatienceTest, ADiskThatIsSlowIsWaitedForAtEachRecord) {
 // Who writes a disk that fails tries it every second, and is to end the job itself.
 TEST(HangingJournalPatienceTest, IsLongerThanThatOfADiskThatFailsAndLessThanNodesHave) {
   Job job;
-  EXPECT_EQ(HangingJournalPatience(job), Seconds(47));
+  EXPECT_EQ(HangingJournalPatience(job), Seconds(48));
+  // A disk may need longer than an exchange.
   job.mutable_communication()->set_stall_deadline_seconds(8);
-  EXPECT_EQ(HangingJournalPatience(job), Seconds(7));
+  EXPECT_EQ(HangingJournalPatience(job), Seconds(15));
+  job.mutable_cluster()->set_join_deadline_seconds(12);
+  EXPECT_EQ(HangingJournalPatience(job), Seconds(9));
 }
 
 }  // namespace
