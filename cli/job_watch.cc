@@ -73,8 +73,6 @@ JobReport JobWatch::MakeReport() {
   });
 }
 
-void JobWatch::AskToStop(const std::string& why) { Stop(MakeEnd(ExitCode::kInterrupted, why)); }
-
 void JobWatch::PassOn(SignalEffect effect) {
   Envelope asked;
   asked.kind =
@@ -89,7 +87,7 @@ void JobWatch::HearLauncher() {
     if (!google::protobuf::TextFormat::ParseFromString(line, &lost)) continue;
     runtime_.Post(MakeEnvelope(MessageKind::kLostProcess, Here(kControlLane), lost));
   }
-  if (launcher_->ended()) AskToStop("it was interrupted");
+  if (launcher_->ended()) Stop(MakeEnd(ExitCode::kInterrupted, "it was interrupted"));
 }
 
 void JobWatch::Stop(const wire::End& end) {

@@ -43,7 +43,6 @@ class JobWatch {
 
  private:
   JobReport MakeReport();
-  void AskToStop(const std::string& why);
   void PassOn(SignalEffect effect);
   void HearLauncher();
   void Stop(const wire::End& end);
