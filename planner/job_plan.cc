@@ -93,12 +93,13 @@ void SetLanesOfOwnLinks(const Plan& own_links, Plan& plan) {
 // Makes plans of one job by its policy.
 class Maker {
  public:
-  // The book and the job outlive this.
+  // The book, the job and `searched` outlive this.
   Maker(const InformationBook& book, const Job& job, const JobPlanTrial& trial,
-        const std::stop_token& stop)
+        const std::stop_token& stop, const SearchListener& searched)
       : book_(book),
         job_(job),
         stop_(stop),
+        searched_(searched),
         communication_(CommunicationOf(book.model().update_rule(), job)),
         by_time_(communication_.policy() == Communication::TIME),
         predictor_(book, ClusterOf(job)) {
@@ -135,7 +136,7 @@ class Maker {
                std::span<Predictor> farther, const std::stop_token& stop) const {
     Communication communication = communication_;
     communication.set_lanes(lanes);
-    Plan plan = by_time_ ? PlanByTime(predictor, communication, trial, farther, stop)
+    Plan plan = by_time_ ? PlanByTime(predictor, communication, trial, farther, stop, searched_)
                          : MakePlan(book_, communication);
     if (job_.recovery().mode() != Recovery::NONE) PlaceBackups({}, plan);
     if (by_time_ || !job_.cluster().has_network()) return plan;
@@ -150,6 +151,7 @@ class Maker {
   const InformationBook& book_;
   const Job& job_;
   std::stop_token stop_;
+  const SearchListener& searched_;
   Communication communication_;
   bool by_time_;
   Predictor predictor_;
@@ -160,13 +162,13 @@ class Maker {
 }  // namespace
 
 Plan PlanJob(const InformationBook& all, const Job& job, const JobPlanTrial& trial,
-             const std::stop_token& stop) {
+             const std::stop_token& stop, const SearchListener& searched) {
   CheckUpdate(all.model().update_rule(), job);
   const bool recovers = job.recovery().mode() != Recovery::NONE;
   // Unless the job asks for it servers keep nothing, which is what the loss of one costs least.
   InformationBook book = recovers && !UpdatesAtServers(job) ? all.WithUpdatesAtWorkers() : all;
   if (job.training().batch() == Training::BALANCED) book = book.WithoutFactors();
-  Maker maker(book, job, trial, stop);
+  Maker maker(book, job, trial, stop, searched);
   Plan plan = maker.Make();
   if (job.cluster().has_network() && !job.communication().has_window_bytes()) {
     plan.set_window_bytes(WindowBytes(maker.cluster()));

@@ -83,17 +83,42 @@ void PlanSearch::Run() {
   TryPolicies();
   all_messages_ = 0;
   messages_ = 0;
-  TryFamilies(BeginStage(kMostFamilyMessages));
-  TrySizes(BeginStage(kMostSizeMessages));
-  TryCombinations(BeginStage(kMostCombinationMessages));
-  Improve(best_, seconds_, BeginStage(kMostSearchMessages - messages_));
-  ImproveRivals(BeginStage(std::min(kMostRivalMessages, kMostSearchMessages - messages_)));
+  TryFamilies(BeginStage("families", kMostFamilyMessages));
+  TrySizes(BeginStage("sizes", kMostSizeMessages));
+  TryCombinations(BeginStage("combinations of schemes", kMostCombinationMessages));
+  Improve(best_, seconds_, BeginStage("changes to the best", kMostSearchMessages - messages_));
+  ImproveRivals(BeginStage("changes to the next best",
+                           std::min(kMostRivalMessages, kMostSearchMessages - messages_)));
   if (options_.is_tried) SpareMessages();
   DropNeedlessCodecs();
   TryFifo();
 }
 
 bool PlanSearch::hidden() const { return least_ <= predictor_.ComputeSeconds() * kAsGoodAsHidden; }
+
+bool PlanSearch::MayGoOn(int64_t most) {
+  if (hidden() || options_.stop.stop_requested()) return false;
+  if (messages_ < most) return true;
+  limited_stages_.insert(stage_name_);
+  return false;
+}
+
+SearchReport PlanSearch::report() const {
+  SearchReport report;
+  report.searches = 1;
+  report.predicted = predicted_;
+  if (hidden()) {
+    report.hidden = 1;
+  } else if (options_.stop.stop_requested()) {
+    report.needless = 1;
+  } else if (limited_stages_.empty()) {
+    report.complete = 1;
+  } else {
+    report.limited = 1;
+    report.limited_stages = limited_stages_;
+  }
+  return report;
+}
 
 Plan PlanSearch::Build(const PlanCandidate& candidate) const {
   Plan plan = MakePlan(book_, communication_, candidate.buckets);
@@ -118,6 +143,7 @@ std::optional<double> PlanSearch::Predict(const PlanCandidate& candidate, int64_
     if (options_.all_kinds) rivals_.try_emplace(kind, least, candidate);
     return std::nullopt;
   }
+  ++predicted_;
   messages_ += messages;
   all_messages_ += messages;
   // Worth to know is whether it is the best, or the best of its kind.
@@ -333,6 +359,7 @@ void PlanSearch::SpareMessages() {
     if (predictor_.LeastSeconds(plan) > worth) continue;
     predicted += MessagesPerIteration(plan, predictor_.cluster());
     if (predicted > kMostSparingMessages) return;
+    ++predicted_;
     const double seconds = predictor_.Predict(plan, worth).seconds;
     if (seconds > worth) continue;
     Keep(KindOf(plan), candidate, seconds);

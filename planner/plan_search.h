@@ -21,6 +21,7 @@
 #include "planner/grid_choice.h"
 #include "planner/plan_candidates.h"
 #include "planner/predictor.h"
+#include "planner/time_planner.h"
 #include "proto/job.pb.h"
 #include "proto/model.pb.h"
 
@@ -71,6 +72,8 @@ class PlanSearch {
   Rivals rivals() const;
   // Those of the other policies, with all_kinds.
   const std::vector<Plan>& policies() const { return policies_; }
+  // Of this search, without trials.
+  SearchReport report() const;
 
  private:
   using Estimated = std::pair<double, PlanCandidate>;
@@ -97,12 +100,11 @@ class PlanSearch {
   void TryInOrder(std::vector<Estimated>& candidates, int64_t most);
   // For a trial, which may see it otherwise.
   void Keep(const std::string& kind, const PlanCandidate& candidate, double seconds);
-  bool MayGoOn(int64_t most) const {
-    return messages_ < most && !hidden() && !options_.stop.stop_requested();
-  }
-
+  // Asked by who has something left to predict.
+  bool MayGoOn(int64_t most);
   // How many messages there will be when a stage ends that may have so many.
-  int64_t BeginStage(int64_t most) {
+  int64_t BeginStage(const char* name, int64_t most) {
+    stage_name_ = name;
     stage_ = messages_;
     return messages_ + most;
   }
@@ -152,6 +154,9 @@ class PlanSearch {
   int64_t all_messages_ = 0;
   int64_t messages_ = 0;
   int64_t stage_ = 0;
+  std::string stage_name_;
+  std::set<std::string> limited_stages_;
+  int64_t predicted_ = 0;                    // plans
   std::map<std::string, Estimated> rivals_;  // by kind, as predicted
   std::vector<Plan> policies_;
   PlanCandidate best_;

@@ -26,15 +26,16 @@ struct Found {
   double untried_seconds = 0;
   PlanSearch::Rivals rivals;
   std::vector<Plan> policies;
+  SearchReport report;
 };
 
 Found Search(Predictor& predictor, const Communication& communication,
              const PlanSearch::Options& options) {
   PlanSearch search(predictor, communication, options);
   search.Run();
-  return {search.plan(),    search.seconds(),         search.hidden(),
-          search.untried(), search.untried_seconds(), search.rivals(),
-          search.policies()};
+  return {search.plan(),     search.seconds(),         search.hidden(),
+          search.untried(),  search.untried_seconds(), search.rivals(),
+          search.policies(), search.report()};
 }
 
 Found SearchBoth(Predictor& predictor, const Communication& communication,
@@ -54,9 +55,11 @@ Found SearchBoth(Predictor& predictor, const Communication& communication,
   Found found = Search(predictor, communication, options);
   if (found.hidden) {
     needless.request_stop();
+    found.report.Add(second.get().report);
     return found;
   }
   const Found other = second.get();
+  found.report.Add(other.report);
   found.rivals.insert(other.rivals.begin(), other.rivals.end());
   // Order by priority helps where a network is slower than was thought; not for nothing is it
   // given up.
@@ -89,7 +92,8 @@ class Trials {
     ++clusters_;
   }
 
-  std::optional<Plan> Run() {
+  // Counts in `report`.
+  std::optional<Plan> Run(SearchReport& report) {
     // The first stays first among equals.
     std::stable_sort(rivals_.begin() + 1, rivals_.end(),
                      [](const Rival& a, const Rival& b) { return a.behind < b.behind; });
@@ -97,13 +101,16 @@ class Trials {
     std::set<std::string> tried;
     int64_t messages = 0;
     for (const Rival& rival : rivals_) {
-      if (best_ <= least_ * kAsGoodAsHidden || static_cast<int>(tried.size()) == most_trials ||
-          messages > kMostTriedMessages * clusters_ || stop_.stop_requested()) {
-        break;
-      }
+      if (best_ <= least_ * kAsGoodAsHidden || stop_.stop_requested()) break;
       if (rival.bound * kOptimism >= best_) continue;
-      if (!tried.insert(rival.plan->SerializeAsString()).second) continue;
+      std::string serialized = rival.plan->SerializeAsString();
+      if (tried.contains(serialized)) continue;
+      report.more_to_try = static_cast<int>(tried.size()) == most_trials ||
+                           messages > kMostTriedMessages * clusters_;
+      if (report.more_to_try) break;
+      tried.insert(std::move(serialized));
       const std::optional<double> seconds = trial_(*rival.plan, TrialLength::kShort);
+      ++(seconds ? report.tried : report.too_large);
       messages += MessagesOfAll(*rival.plan);
       // Too large to be tried, as are its likes: the prediction is all there is.
       if (!seconds && clusters_ == 1) break;
@@ -187,8 +194,22 @@ Plan PlanLocalSteps(Predictor& predictor, Communication communication) {
 
 }  // namespace
 
+void SearchReport::Add(const SearchReport& other) {
+  searches += other.searches;
+  predicted += other.predicted;
+  tried += other.tried;
+  too_large += other.too_large;
+  more_to_try |= other.more_to_try;
+  hidden += other.hidden;
+  complete += other.complete;
+  limited += other.limited;
+  needless += other.needless;
+  limited_stages.insert(other.limited_stages.begin(), other.limited_stages.end());
+}
+
 Plan PlanByTime(Predictor& predictor, const Communication& communication, const PlanTrial& trial,
-                std::span<Predictor> farther, const std::stop_token& stop) {
+                std::span<Predictor> farther, const std::stop_token& stop,
+                const SearchListener& searched) {
   if (communication.local_steps() > 1) {
     return PlanLocalSteps(farther.empty() ? predictor : farther.back(), communication);
   }
@@ -198,12 +219,15 @@ Plan PlanByTime(Predictor& predictor, const Communication& communication, const 
       .all_kinds = all_kinds, .is_tried = static_cast<bool>(trial), .stop = stop};
   std::vector<Found> found = {SearchBoth(predictor, communication, options)};
   for (Predictor& other : farther) found.push_back(SearchBoth(other, communication, options));
+  SearchReport report;
+  for (const Found& one : found) report.Add(one.report);
   Plan plan = found.back().untried;
   if (trial) {
     Trials trials(trial, predictor.ComputeSeconds(), all_kinds, stop);
     for (size_t i = 0; i < found.size(); ++i) trials.Add(found[i], i == 0);
-    plan = trials.Run().value_or(std::move(plan));
+    plan = trials.Run(report).value_or(std::move(plan));
   }
+  if (searched) searched(report);
   NearestToTrial(predictor, farther, plan).Annotate(plan);
   return plan;
 }

@@ -27,8 +27,10 @@
 
 #include <functional>
 #include <optional>
+#include <set>
 #include <span>
 #include <stop_token>
+#include <string>
 
 #include "planner/predictor.h"
 #include "proto/job.pb.h"
@@ -41,6 +43,27 @@ enum class TrialLength { kShort, kLong };
 // Seconds that an iteration takes under the plan; nullopt if that would take too long to find out.
 using PlanTrial = std::function<std::optional<double>(const Plan&, TrialLength)>;
 
+// What policy TIME has looked at before it chose a plan, and what ended that.
+struct SearchReport {
+  int searches = 0;          // for each number of lanes by priority and in order, and for each tier
+  int64_t predicted = 0;     // plans
+  int64_t tried = 0;         // of them, in a trial
+  int64_t too_large = 0;     // for a trial
+  bool more_to_try = false;  // trials ended with their limit
+  // Searches that ended as the exchange was hidden, as nothing better was left, as they had
+  // predicted as many messages as they may, and as another had found what hides the exchange.
+  int hidden = 0;
+  int complete = 0;
+  int limited = 0;
+  int needless = 0;
+  std::set<std::string> limited_stages;  // "sizes", of those that were limited
+
+  void Add(const SearchReport& other);
+};
+
+// Is told of each search when it has ended; by several threads at once.
+using SearchListener = std::function<void(const SearchReport&)>;
+
 // With predictions (Predictor::Annotate), and simulated_ms if it was tried; of several predictors
 // those of the one that is nearest to the trial. communication.policy does not matter. `trial` may
 // be empty; it is asked about a few plans, or up to twenty for each search where all schemes' are
@@ -49,9 +72,9 @@ using PlanTrial = std::function<std::optional<double>(const Plan&, TrialLength)>
 // `predictor` is of the cluster that no machine has more of, `farther` of those that have less, the
 // last one least. Without a trial the last one's plan is taken.
 //
-// Once a stop is requested nobody wants the plan any more, and it is any.
+// Once a stop is requested nobody wants the plan any more, and it is any. `searched` may be empty.
 Plan PlanByTime(Predictor& predictor, const Communication& communication,
                 const PlanTrial& trial = {}, std::span<Predictor> farther = {},
-                const std::stop_token& stop = {});
+                const std::stop_token& stop = {}, const SearchListener& searched = {});
 
 }  // namespace poseidon

@@ -176,6 +176,7 @@ void SchedulerActor::HandleTimer(TimerId timer, Outbox& outbox) {
   if (timer == kStallsCollected) return EndStalled(outbox);
   if (timer == kRegroup) return TryChangeMembers(outbox);
   if (timer == kRepeatRecovery) return RepeatRecovery(outbox);
+  if (timer == kLookForProgress) return LookForProgress(outbox);
   OnPhaseDeadline(outbox);
 }
 
@@ -399,6 +400,7 @@ void SchedulerActor::StartTraining(Outbox& outbox) {
   if (taking_over_ && was_training_) Tell("training went on without a scheduler", outbox);
   taking_over_ = programs_load_ = false;
   last_start_ = outbox.now;
+  LookForProgress(outbox);
   if (IsElastic()) roster_.OpenTo(MostWorkers());
   if (snapshot_by_) RequestSnapshot(outbox);
   AgreeOnStop(outbox);

@@ -19,7 +19,8 @@
 //   ended       the end has been sent to everybody
 //
 // Each phase but training has a deadline that names who is missing; in training heartbeats and the
-// servers' and workers' stall reports do. The application lane hears kJoined (wire::View), kPlan
+// servers' and workers' stall reports do, and a notice tells of workers that all work at one
+// iteration for long. The application lane hears kJoined (wire::View), kPlan
 // (wire::PlanAndModel) for each plan, kNotice, kProgress and kFinished as they come (with `rank`
 // filled in; -1 is the scheduler itself), kLayerTimes once (the workers' mean), kRecovered
 // (wire::Recovered) when the job goes on after a loss, kJobPhase (wire::JobPhase) and kOverdue
@@ -96,6 +97,7 @@ class SchedulerActor : public Actor {
   static constexpr TimerId kStallsCollected = 3;
   static constexpr TimerId kRepeatRecovery = 4;
   static constexpr TimerId kRegroup = 5;
+  static constexpr TimerId kLookForProgress = 6;
 
   // What to go over to, and the first iteration under it, as far as is known.
   struct Switch {
@@ -150,6 +152,8 @@ class SchedulerActor : public Actor {
   void StartTraining(Outbox& outbox);
   void SendStart(const NodeId& node, Outbox& outbox) const;
   void OnProgress(const Envelope& envelope, Outbox& outbox);
+  // Tells of a training in which no worker gets on and none waits for another.
+  void LookForProgress(Outbox& outbox);
   void OnLayerTimes(const Envelope& envelope, Outbox& outbox);
   void OnSwitchPlan(const Envelope& envelope, Outbox& outbox);
   void OnPauseOffer(const Envelope& envelope, Outbox& outbox);
@@ -381,6 +385,7 @@ class SchedulerActor : public Actor {
   std::optional<wire::End> end_;  // in kEnded
   Time last_start_{};             // when the present plan's training began
   Time last_progress_{};          // when one has done one; at first when training began
+  Time last_sign_{};              // when one has told of an iteration or a test
 };
 
 }  // namespace poseidon

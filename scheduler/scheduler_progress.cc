@@ -7,6 +7,13 @@
 #include "transport/membership/member.h"
 
 namespace poseidon {
+namespace {
+
+// Of the stall deadline. Whoever waits for another has had that reported by then
+// (kStallCollection).
+constexpr double kQuiet = 1.5;
+
+}  // namespace
 
 void SchedulerActor::OnProgress(const Envelope& envelope, Outbox& outbox) {
   wire::Progress progress;
@@ -15,6 +22,7 @@ void SchedulerActor::OnProgress(const Envelope& envelope, Outbox& outbox) {
     return;
   }
   progress.set_rank(envelope.from.node.rank);
+  last_sign_ = outbox.now;
   const bool is_test = progress.has_test_accuracy() || progress.has_test_loss();
   if (!is_test) {
     CountProgress(progress.iteration(), outbox.now);
@@ -37,6 +45,25 @@ void SchedulerActor::CountProgress(int64_t iteration, Time now) {
   // values of the first, which others may still lack; for the third it needed all the others'
   // gradients of the second, which they had the values for.
   if (iteration > start + 1) ForgetEarlierLosses();
+}
+
+void SchedulerActor::LookForProgress(Outbox& outbox) {
+  const Duration patience = Seconds(kQuiet * ToSeconds(StallDeadline()));
+  const Duration quiet = outbox.now - std::max(last_sign_, last_start_);
+  // The other phases, and the end of a training, have a deadline of their own.
+  const bool waits_for_none = phase_ == Phase::kTraining && answered_.empty() && !IsCutOff();
+  if (quiet < patience || !waits_for_none) {
+    return outbox.SetTimer(kLookForProgress, std::max(patience - quiet, timing_.interval));
+  }
+  // A test that all workers take part in, or one of a program's only worker, may take any time.
+  Tell("no worker has ended an iteration for " + SecondsText(quiet) +
+           ", and none says that it waits for another: " + MissingFrom({}, false) +
+           " compute, read, test or write for so long, or hang there" +
+           (reached_ > 0
+                ? "; the last iteration that one has ended is " + std::to_string(reached_ - 1)
+                : ""),
+       outbox);
+  outbox.SetTimer(kLookForProgress, quiet);
 }
 
 void SchedulerActor::OnNotice(const Envelope& envelope, Outbox& outbox) {

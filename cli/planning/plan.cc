@@ -198,11 +198,20 @@ PlannedModel PlanModel(const PlanOptions& options, const JobPlanTrial& trial) {
   auto [model, job, inputs] = LoadModelAndJob(options);
   WithTimes(model, job.cluster().flops());  // refuses layers that take too long to predict
   const InformationBook book(model, job.cluster());
-  Plan plan = PlanJob(book, job, trial);
+  SearchReport search;
+  std::mutex mutex;
+  Plan plan = PlanJob(book, job, trial, {}, [&](const SearchReport& one) {
+    const std::lock_guard lock(mutex);
+    search.Add(one);
+  });
   const ClusterModel cluster = ClusterOf(job);
   Limits limits = WhatLimits(plan, book, cluster);
-  return {std::move(model), std::move(plan), std::move(inputs), std::move(limits),
-          cluster.SlowestComputeFactor()};
+  return {std::move(model),
+          std::move(plan),
+          std::move(inputs),
+          std::move(limits),
+          cluster.SlowestComputeFactor(),
+          std::move(search)};
 }
 
 JobPlanTrial PlanningReport::Trial() {

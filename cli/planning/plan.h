@@ -42,7 +42,12 @@ struct PlannedModel {
   std::vector<SampleInput> inputs;
   Limits limits;
   double slowest_factor = 1;  // how many times as long as usual the slowest worker computes
+  SearchReport search;        // of policy TIME
 };
+
+// "searched: ...", a line that says what was looked at and what ended the search; empty where there
+// was none.
+std::string SearchText(const SearchReport& search);
 
 // How many data lanes, whether they were `planned`, and what `others` would take, by `steps`: 1 for
 // an iteration of the plan, its local steps for one of these. Of a network with tiers by the
@@ -82,15 +87,18 @@ class PlanningReport {
 std::string PlanTable(const PlannedModel& planned);
 
 // For programs: `parameters`, `iteration_ms`, `estimated` (whether that is no more than an
-// estimate, as of plans with too many messages), `simulated_ms` (null if the plan was not tried),
-// `compute_ms` of the usual worker and `slowest_compute_ms`, `lanes`, `grid[]` of tori with `size`
-// and `algorithm`; `inputs[]` with `layer`, `shape` and `source` (cli/input/sample_input.h);
-// `layers[]` with `name`, `type`, `shape`, `parameters`, `scheme`, `floats_ps`, `floats_sfb` (null
-// where SFB is impossible), `kv_pairs` of its bucket; `buckets[]` with `name`, `layers`, `scheme`,
-// `codec`, `parameters`, `chunks`, `bytes_sent`, `bytes_received` (by the most loaded machine),
-// `predicted_ms`, `ready_ms`, `sent_ms`, `fresh_ms`, `needed_ms`, `runner_up` (null if there is
-// none) with `scheme` and `predicted_ms`; `total`, `server_load`; `limits` with `by`, `without_ms`
-// and `changes[]`, each with `change` and `iteration_ms` as predicted.
+// estimate, as of plans with too many messages), `simulated_ms` (null if the plan was not
+// tried), `compute_ms` of the usual worker and `slowest_compute_ms`, `lanes`, `grid[]` of tori
+// with `size` and `algorithm`; `inputs[]` with `layer`, `shape` and `source`
+// (cli/input/sample_input.h); `layers[]` with `name`, `type`, `shape`, `parameters`, `scheme`,
+// `floats_ps`, `floats_sfb` (null where SFB is impossible), `kv_pairs` of its bucket;
+// `buckets[]` with `name`, `layers`, `scheme`, `codec`, `parameters`, `chunks`, `bytes_sent`,
+// `bytes_received` (by the most loaded machine), `predicted_ms`, `ready_ms`, `sent_ms`,
+// `fresh_ms`, `needed_ms`, `runner_up` (null if there is none) with `scheme` and `predicted_ms`;
+// `total`, `server_load`; `search` (null but of policy TIME) with `searches`, `predicted`,
+// `tried`, `too_large` and `more_to_try` of plans, how many searches ended `hidden`, `complete`,
+// `limited` or `needless`, and `limited_stages[]` (planner/time_planner.h); `limits` with `by`,
+// `without_ms` and `changes[]`, each with `change` and `iteration_ms` as predicted.
 std::string PlanJson(const PlannedModel& planned);
 
 // From the flags of `poseidon plan --help`. Throws ConfigError for what is missing or wrong.

@@ -180,6 +180,24 @@ nlohmann::ordered_json GridJson(const Plan& plan) {
   return grid;
 }
 
+std::string Searches(int count) {
+  return std::to_string(count) + (count == 1 ? " search" : " searches");
+}
+
+nlohmann::ordered_json SearchJson(const SearchReport& search) {
+  if (search.searches == 0) return nullptr;
+  return {{"searches", search.searches},
+          {"predicted", search.predicted},
+          {"tried", search.tried},
+          {"too_large", search.too_large},
+          {"more_to_try", search.more_to_try},
+          {"hidden", search.hidden},
+          {"complete", search.complete},
+          {"limited", search.limited},
+          {"needless", search.needless},
+          {"limited_stages", search.limited_stages}};
+}
+
 nlohmann::ordered_json BucketJson(const ModelSpec& model, const BucketPlan& bucket) {
   const BucketPrediction& prediction = bucket.prediction();
   std::vector<std::string> layers;
@@ -218,6 +236,30 @@ nlohmann::ordered_json LanesJson(const Plan& plan, int steps) {
   return {{"lanes", plan.lanes()}, {"planned", plan.planned_lanes()}, {"others", others}};
 }
 
+std::string SearchText(const SearchReport& search) {
+  if (search.searches == 0) return "";
+  std::string text = "searched: " + Grouped(search.predicted) + " plans predicted in " +
+                     Searches(search.searches) + ", " + std::to_string(search.tried) +
+                     " tried in virtual time";
+  if (search.too_large > 0) text += ", " + std::to_string(search.too_large) + " too large for that";
+  if (search.more_to_try) text += ", and no more as trials take long";
+  const char* separator = "; ";
+  const auto add = [&](int count, const std::string& why) {
+    if (count == 0) return;
+    text += separator + Searches(count) + " ended " + why;
+    separator = ", ";
+  };
+  add(search.hidden, "as the exchange was hidden");
+  add(search.complete, "as nothing better was left");
+  std::string stages;
+  for (const std::string& stage : search.limited_stages) {
+    stages += (stages.empty() ? "" : ", ") + stage;
+  }
+  add(search.limited, "with what a search may predict, before all " + stages + " were tried");
+  add(search.needless, "as another had hidden the exchange");
+  return text + "\n";
+}
+
 std::string LimitsText(const Limits& limits) {
   const auto milliseconds = [](double seconds) {
     return Digits(kMillisecondsPerSecond * seconds, 2) + " ms";
@@ -250,7 +292,7 @@ nlohmann::ordered_json LimitsJson(const Limits& limits) {
 }
 
 std::string PlanTable(const PlannedModel& planned) {
-  const auto& [model, plan, inputs, limits, slowest_factor] = planned;
+  const auto& [model, plan, inputs, limits, slowest_factor, search] = planned;
   const std::vector<LayerRow> rows = LayerRows(planned);
   const Totals totals = Sum(rows, plan.workers());
   return LayerTable(rows) + "\n" + BucketTable(plan) + "\n" + Grouped(ParameterCount(model)) +
@@ -259,12 +301,12 @@ std::string PlanTable(const PlannedModel& planned) {
          ", samples a worker: " + std::to_string(model.batch()) + "\n" + SampleInputLines(inputs) +
          "floats that a node sends and receives in an iteration: " + Grouped(totals.floats_ps) +
          " all over PS, " + Grouped(totals.floats_planned) + " as planned" + Saving(totals) + "\n" +
-         ServerLoad(plan) + "\n" + TorusLine(plan) + LanesText(plan) + "\n" + Iteration(planned) +
-         LimitsText(limits);
+         ServerLoad(plan) + "\n" + TorusLine(plan) + LanesText(plan) + "\n" + SearchText(search) +
+         Iteration(planned) + LimitsText(limits);
 }
 
 std::string PlanJson(const PlannedModel& planned) {
-  const auto& [model, plan, inputs, limits, slowest_factor] = planned;
+  const auto& [model, plan, inputs, limits, slowest_factor, search] = planned;
   const std::vector<LayerRow> rows = LayerRows(planned);
   const Totals totals = Sum(rows, plan.workers());
   nlohmann::ordered_json json;
@@ -302,6 +344,7 @@ std::string PlanJson(const PlannedModel& planned) {
     json["buckets"].push_back(BucketJson(model, bucket));
   json["total"] = {{"floats_ps", totals.floats_ps}, {"floats_planned", totals.floats_planned}};
   json["server_load"] = {{"floats", ServerLoads(plan)}, {"max_over_mean", LoadImbalance(plan)}};
+  json["search"] = SearchJson(search);
   json["limits"] = LimitsJson(limits);
   return json.dump(2) + "\n";
 }

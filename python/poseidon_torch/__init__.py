@@ -123,6 +123,10 @@ def init(
         raise ConfigError("init was called twice; a process takes part in one job")
     if (job is not None or "POSEIDON_JOB" in os.environ) and (key_file or allow):
         raise ConfigError("key_file, allow: the job config says so itself (docs/security.md)")
+    if key_file is not None and not str(key_file):
+        raise ConfigError(
+            "key_file is empty; name the job's key, or leave it out (docs/security.md)"
+        )
     if job is None and "POSEIDON_JOB" in os.environ:
         if out:
             raise ConfigError("out: `poseidon run` has said where (--out); leave it out here")
@@ -303,14 +307,21 @@ def DiLoCo(  # pylint: disable=invalid-name
     (not given: 0.5 with an overlap, as in the paper, else 0).
 
     `step_deadline_seconds`: an exchange is waited for as many times as long as there are steps between two of them
-    (60). `batch_size` is that of a step, and rates are of whole rounds. `options` are distribute's `policy` (not given: ALL_RING, or ALL_PS for a codec
-    that needs servers), `codec`, `servers`, `bandwidth`, `lanes`, `bucket_bytes` (of one fragment only), `deterministic`
-    and `deadline_seconds`. What was learned since the last exchange when the training ends is exchanged by shutdown().
+    (60). `batch_size` is that of a step, and rates are of whole rounds. `options` are distribute's `policy` (not given:
+    ALL_RING, or ALL_PS for a codec that needs servers), `codec`, `servers`, `bandwidth`, `lanes`, `bucket_bytes` (of
+    one fragment only), `deterministic` and `deadline_seconds`. What was learned since the last exchange when the
+    training ends is exchanged by shutdown().
 
     `outer_state`: to go on from what psd.outer_state() has returned, the same on all ranks.
 
     Raises ConfigError for what can't be trained so, PoseidonError for what happens on the way.
     """
+    for name, instead in (
+        ("local_steps", "what the job config calls so is every here"),
+        ("wait_for_all", "it is of distribute's overlap; of DiLoCo give overlap_steps"),
+    ):
+        if name in options:
+            raise ConfigError(f"{name}: {instead}")
     if mixing is None:
         mixing = 0.5 if overlap_steps > 0 else 0.0
     outer = Outer(every, fragments, overlap_steps, mixing, outer_lr, outer_momentum)
@@ -318,6 +329,10 @@ def DiLoCo(  # pylint: disable=invalid-name
     _refuse_recovery("with DiLoCo", "use distribute(update='server')")
     expect_local_steps(_process.session, every, fragments, overlap_steps)
     layers = layers_of(model)
+    if fragments > len(layers):
+        raise ConfigError(
+            f"fragments is {fragments}, and the model has {len(layers)} layers that train; it can be at most as many"
+        )
     if outer_state is not None:
         check_outer_state(outer_state, model)
     if step_deadline_seconds is not None:

@@ -106,6 +106,9 @@ class Outer:
             )
         if not 0 <= self.mixing <= 1:
             raise ConfigError(f"mixing is {self.mixing}; it must be from 0 to 1")
+        for name, value in (("outer_lr", self.lr), ("outer_momentum", self.momentum)):
+            if not 0 <= value < float("inf"):
+                raise ConfigError(f"{name} is {value}; it must be a number from 0 on")
 
     def sent_after(self, fragment: int) -> int:
         """The step of a round, from 1 to every, after which the fragment is sent."""

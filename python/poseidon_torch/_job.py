@@ -184,6 +184,15 @@ class JobOptions:
     overlap_steps: int = 0
     step_deadline_seconds: Optional[float] = None
 
+    def __post_init__(self):
+        if self.servers is not None and self.servers < 1:
+            raise ConfigError(f"servers is {self.servers}; it must be at least 1")
+        for name in ("deadline_seconds", "step_deadline_seconds"):
+            seconds = getattr(self, name)
+            # As the job config's own deadlines (docs/configuration.md).
+            if seconds is not None and not 0.1 <= seconds <= 1e6:
+                raise ConfigError(f"{name} is {seconds}; it must be from 0.1 to 1,000,000")
+
     def text(self, place: Place, host: str, port: int, run: int, security: str) -> str:
         """The config; the same on all ranks, or the scheduler refuses them. `security` is a field of its own."""
         network = f' network {{ bandwidth: "{self.bandwidth}" }}' if self.bandwidth else ""

@@ -207,6 +207,9 @@ def profile(
         )
     if batch is None:
         batch = _first_tensor(example).shape[0]
+    for name, count in (("batch", batch), ("iterations", iterations)):
+        if count < 1:
+            raise ConfigError(f"{name} is {count}; it must be at least 1")
     before = [(buffer, buffer.clone()) for buffer in model.buffers()]
     stopwatch = _Stopwatch(layers, device)
     try:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import warnings
 from unittest import mock
 
 import torch
@@ -23,7 +24,7 @@ from one_process import OneProcess, pass_of, psd, sgd
 # one_process has set the path.
 from poseidon_torch import _library, c10d
 from poseidon_torch._fresh_part import fresh_part
-from poseidon_torch._job import Daemon
+from poseidon_torch._job import Daemon, machines_of
 from poseidon_torch._program_end import EndNotes
 from poseidon_torch._untrained import Untrained, values_of
 
@@ -83,6 +84,65 @@ class Job(OneProcess):
 
         for late in (1, 0):
             self.assertEqual(by_ranks(sum_of, 2, late), [[3.0], [3.0]])
+
+    def test_ranks_that_nobody_has_numbered_by_machine(self):
+        one, other = "10.0.0.1", "10.0.0.2"
+        four = [(0, one), (1, one), (0, other), (1, other)]
+        self.assertEqual(machines_of(four, 2), [one, other])
+        for places, local_workers, said in (
+            (
+                four,
+                4,
+                "rank 2 has LOCAL_RANK 0 at 10.0.0.2; .* LOCAL_RANK 2 at 10.0.0.1, beside rank 0",
+            ),
+            ([(0, one), (1, other)], 2, "rank 1 has LOCAL_RANK 1 at 10.0.0.2; .* at 10.0.0.1"),
+            (
+                [(0, one), (0, other), (1, one), (1, other)],
+                2,
+                "set LOCAL_RANK and LOCAL_WORLD_SIZE",
+            ),
+        ):
+            with self.subTest(said), self.assertRaisesRegex(psd.ConfigError, said):
+                machines_of(places, local_workers)
+
+    def test_what_is_frozen_is_the_same_on_all_ranks(self):
+        def model_of(value):
+            model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
+            model[1].requires_grad_(False).weight.fill_(value)
+            model.register_buffer("means", torch.zeros(3))
+            model.register_buffer("nothing", torch.zeros(0))
+            model.register_buffer("sparse", torch.eye(3).to_sparse() * value)
+            return model
+
+        first = model_of(1.0)
+        torch.nn.init.zeros_(first[1].bias)
+        same = copy.deepcopy(first)
+        torch.nn.init.ones_(same[0].weight)  # which rank 0's will replace
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            Untrained(same).compare(Untrained(first).text())
+        same.means[0] = -0.0
+        with self.assertWarnsRegex(UserWarning, "buffers are not as on rank 0: means;"):
+            Untrained(same).compare(Untrained(first).text())
+        for other in (model_of(2.0), first[0]):
+            said = "frozen parameters are not as on rank 0: 1.weight, 1.bias;"
+            with self.assertRaisesRegex(psd.ConfigError, said):
+                Untrained(other).compare(Untrained(first).text())
+
+    def test_deadlines_and_servers_that_cannot_be(self):
+        self.init()
+        model = torch.nn.Linear(4, 4)
+        for said, options in (
+            ("deadline_seconds is inf; it must be from 0.1", {"deadline_seconds": float("inf")}),
+            ("deadline_seconds is nan", {"deadline_seconds": float("nan")}),
+            ("servers is 0; it must be at least 1", {"servers": 0}),
+        ):
+            with self.subTest(said):
+                self.expect_refusal(said, model, sgd(model), **options)
+
+    def test_a_key_file_that_is_an_unset_variable(self):
+        with self.assertRaisesRegex(psd.ConfigError, "key_file is empty"):
+            psd.init(key_file="")
 
     def test_rank_and_size_after_the_end(self):
         for step in (lambda: None, lambda: pass_of(model, optimizer)):

@@ -21,9 +21,7 @@ import timed_tests
 from one_process import OneProcess, pass_of, psd, sgd
 
 # one_process has set the path.
-from poseidon_torch._job import machines_of
 from poseidon_torch._norms import check_norms
-from poseidon_torch._untrained import Untrained
 
 
 def in_a_fork(queue):
@@ -59,50 +57,6 @@ class Misuse(OneProcess):
             with self.assertRaisesRegex(psd.ConfigError, f"no {name}; start this program by"):
                 psd.init()
             os.environ[name] = value
-
-    def test_ranks_that_nobody_has_numbered_by_machine(self):
-        one, other = "10.0.0.1", "10.0.0.2"
-        four = [(0, one), (1, one), (0, other), (1, other)]
-        self.assertEqual(machines_of(four, 2), [one, other])
-        for places, local_workers, said in (
-            (
-                four,
-                4,
-                "rank 2 has LOCAL_RANK 0 at 10.0.0.2; .* LOCAL_RANK 2 at 10.0.0.1, beside rank 0",
-            ),
-            ([(0, one), (1, other)], 2, "rank 1 has LOCAL_RANK 1 at 10.0.0.2; .* at 10.0.0.1"),
-            (
-                [(0, one), (0, other), (1, one), (1, other)],
-                2,
-                "set LOCAL_RANK and LOCAL_WORLD_SIZE",
-            ),
-        ):
-            with self.subTest(said), self.assertRaisesRegex(psd.ConfigError, said):
-                machines_of(places, local_workers)
-
-    def test_what_is_frozen_is_the_same_on_all_ranks(self):
-        def model_of(value):
-            model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
-            model[1].requires_grad_(False).weight.fill_(value)
-            model.register_buffer("means", torch.zeros(3))
-            model.register_buffer("nothing", torch.zeros(0))
-            model.register_buffer("sparse", torch.eye(3).to_sparse() * value)
-            return model
-
-        first = model_of(1.0)
-        torch.nn.init.zeros_(first[1].bias)
-        same = copy.deepcopy(first)
-        torch.nn.init.ones_(same[0].weight)  # which rank 0's will replace
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            Untrained(same).compare(Untrained(first).text())
-        same.means[0] = -0.0
-        with self.assertWarnsRegex(UserWarning, "buffers are not as on rank 0: means;"):
-            Untrained(same).compare(Untrained(first).text())
-        for other in (model_of(2.0), first[0]):
-            said = "frozen parameters are not as on rank 0: 1.weight, 1.bias;"
-            with self.assertRaisesRegex(psd.ConfigError, said):
-                Untrained(other).compare(Untrained(first).text())
 
     def test_models_that_cannot_be_exchanged(self):
         self.init()
@@ -369,6 +323,12 @@ class Misuse(OneProcess):
                 {"every": 10, "fragments": 2, "overlap_steps": 5},
             ),
             ("mixing is 1.5; it must be from 0 to 1", {"mixing": 1.5}),
+            ("outer_lr is nan; it must be a number from 0 on", {"outer_lr": float("nan")}),
+            ("outer_momentum is -0.9; it must be", {"outer_momentum": -0.9}),
+            ("so is every here", {"local_steps": 50}),
+            ("give overlap_steps", {"wait_for_all": False}),
+            ("fragments is 2, and the model has 1 layers", {"fragments": 2}),
+            ("step_deadline_seconds is 0; it must be from 0.1", {"step_deadline_seconds": 0}),
         ):
             with self.subTest(said), self.assertRaises(psd.ConfigError) as refused:
                 psd.DiLoCo(model, sgd(model), **options)

@@ -153,6 +153,9 @@ class ProfileTest(unittest.TestCase):
             profile.plan(4, overlap="sideways")
         with self.assertRaisesRegex(psd.ConfigError, "no flag --wings"):
             profile.plan(4, wings=2)
+        for name in ("batch", "iterations"):
+            with self.assertRaisesRegex(psd.ConfigError, f"{name} is 0; it must be at least 1"):
+                psd.profile(torch.nn.Linear(4, 4), torch.ones(2, 4), **{name: 0})
         with self.assertRaisesRegex(psd.ConfigError, "loss_of"):
             psd.profile(_Pair(), torch.ones(2, 4))
 

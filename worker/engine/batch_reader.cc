@@ -87,6 +87,7 @@ BatchReader::BatchReader(const LayerDescription& layer, const BatchReaderOptions
       order_(MakeOrder(layer, *source_, options)),
       rank_(options.rank),
       transform_seed_(DeriveSeed(options.seed, "transform")),
+      patience_(options.patience),
       memory_(device, FloatsOf(shapes_)) {
   for (int slot = 0; slot < BatchMemory::kSlots; ++slot) {
     Batch& batch = batches_[slot];
@@ -110,11 +111,10 @@ BatchReader::~BatchReader() {
 
 const Batch& BatchReader::Read(int64_t iteration, int64_t next) {
   std::unique_lock lock(mutex_);
-  const auto idle = [this] { return !requested_; };
-  changed_.wait(lock, idle);
+  AwaitIdle(lock);
   if (done_ != iteration) {
     Request(iteration);
-    changed_.wait(lock, idle);
+    AwaitIdle(lock);
   }
   if (error_) {
     done_.reset();
@@ -133,7 +133,7 @@ const Batch* BatchReader::TakeIfRead(int64_t iteration) {
 
 void BatchReader::ReadAhead(int64_t next) {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return !requested_; });
+  AwaitIdle(lock);
   Request(next);
 }
 
@@ -146,11 +146,25 @@ const Batch& BatchReader::Take(int64_t iteration) {
 
 void BatchReader::SetShare(const DataShare& share) {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return !requested_; });
+  AwaitIdle(lock);
   done_.reset();
   error_ = nullptr;
   order_.SetShare(share);
   rank_ = share.place;
+}
+
+void BatchReader::AwaitIdle(std::unique_lock<std::mutex>& lock) {
+  const auto idle = [this] { return !requested_; };
+  Duration waited{};
+  // There is no deadline: a hard mount is to outlast its file server, and where only some workers
+  // hang the others' stall deadline ends the job. What the batch is of is not asked, since that may
+  // read, too.
+  for (Duration pause = patience_; !changed_.wait_for(lock, pause, idle); pause = waited) {
+    waited += pause;
+    LOG(WARNING) << "layer \"" << data_.layer() << "\" has been reading a batch for "
+                 << ToSeconds(waited)
+                 << " s: the disk or file server of its data, or the device, is slow or hangs";
+  }
 }
 
 void BatchReader::Request(int64_t iteration) {

@@ -19,6 +19,7 @@
 #include "proto/wire.pb.h"
 #include "worker/engine/batch_memory.h"
 #include "worker/engine/data_feed.h"
+#include "worker/engine/patient_read.h"
 
 namespace poseidon {
 
@@ -30,6 +31,8 @@ struct BatchReaderOptions {
   bool shuffle = false;  // a layer may ask for it itself
   uint64_t seed = 1;
   DataFeed feed = nullptr;  // for layers that read no file
+  // A batch that is waited for longer is told of in the log, and again after twice as long.
+  Duration patience = kReadPatience;
 };
 
 struct Batch {
@@ -81,6 +84,9 @@ class BatchReader {
  private:
   void Run();
   void Fill(int64_t iteration, Batch& batch);
+  // Returns when nothing is requested; as long as a file server that hangs takes, which says so in
+  // the log.
+  void AwaitIdle(std::unique_lock<std::mutex>& lock);
   // With the lock held, while nothing is requested:
   void Request(int64_t iteration);
   const Batch& Take(int64_t iteration);
@@ -92,6 +98,7 @@ class BatchReader {
   DataOrder order_;
   int64_t rank_;  // or the place, if the number of workers may change
   uint64_t transform_seed_;
+  Duration patience_;
 
   // The caller reads batches_[current_] while the thread may write the other.
   BatchMemory memory_;

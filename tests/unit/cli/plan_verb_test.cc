@@ -7,6 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <sstream>
 
 #include "cli/planning/plan.h"
@@ -16,6 +17,7 @@ namespace poseidon {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 constexpr char kNet[] = R"(
@@ -150,6 +152,55 @@ TEST_F(PlanVerbTest, SaysWhatLimits) {
   EXPECT_LT(limits["without_ms"], planned.plan.iteration_ms());
   EXPECT_EQ(limits["changes"][0]["change"], "twice the bandwidth");
   EXPECT_LT(limits["changes"][0]["iteration_ms"], planned.plan.iteration_ms());
+}
+
+TEST_F(PlanVerbTest, SaysWhatWasTriedAndWhatStoppedIt) {
+  options_.job.mutable_cluster()->set_workers(2);
+  options_.job.mutable_communication()->set_lanes(1);
+  options_.job.mutable_communication()->set_policy(Communication::ALL_PS);
+  const PlannedModel unsearched = PlanModel(options_);
+  EXPECT_THAT(PlanTable(unsearched), Not(HasSubstr("searched")));
+  EXPECT_TRUE(nlohmann::json::parse(PlanJson(unsearched))["search"].is_null());
+
+  options_.job.mutable_communication()->set_policy(Communication::TIME);
+  std::set<std::string> tried;
+  const auto trial = [&](const Plan& plan, const Job& job, const ModelSpec& model,
+                         TrialLength length) {
+    tried.insert(plan.SerializeAsString());
+    return TryPlan(plan, job, model, length);
+  };
+  const PlannedModel planned = PlanModel(options_, trial);
+  const SearchReport& search = planned.search;
+  EXPECT_EQ(search.searches, 2) << "by priority and in order";
+  EXPECT_EQ(search.tried, static_cast<int64_t>(tried.size()));
+  EXPECT_GT(search.predicted, search.tried);
+  EXPECT_EQ(search.hidden + search.complete + search.limited + search.needless, 2);
+  EXPECT_THAT(PlanTable(planned), HasSubstr("searched: "));
+  EXPECT_EQ(nlohmann::json::parse(PlanJson(planned))["search"]["predicted"], search.predicted);
+
+  // Computing hides everything.
+  options_.source.images_per_second = 0.01;
+  EXPECT_GE(PlanModel(options_, {}).search.hidden, 1);
+}
+
+TEST(SearchTextTest, NamesEveryEnd) {
+  const SearchReport search = {.searches = 8,
+                               .predicted = 12345,
+                               .tried = 3,
+                               .too_large = 1,
+                               .more_to_try = true,
+                               .hidden = 1,
+                               .complete = 2,
+                               .limited = 4,
+                               .needless = 1,
+                               .limited_stages = {"sizes", "families"}};
+  EXPECT_EQ(SearchText(search),
+            "searched: 12,345 plans predicted in 8 searches, 3 tried in virtual time, 1 too large "
+            "for that, and no more as trials take long; 1 search ended as the exchange was hidden, "
+            "2 searches ended as nothing better was left, 4 searches ended with what a search may "
+            "predict, before all families, sizes were tried, 1 search ended as another had hidden "
+            "the exchange\n");
+  EXPECT_EQ(SearchText({}), "");
 }
 
 TEST_F(PlanVerbTest, BatchAndPolicyCount) {

@@ -73,6 +73,77 @@ TEST_F(SchedulerDeadlinesTest, TheLastExchangeStallsWhereAllWorkersWaitForIt) {
                                         testing::HasSubstr("from server 0")));
 }
 
+// The time until the scheduler looks again, as it has just said, and what it tells then.
+class ProgressTest : public SchedulerTest {
+ protected:
+  ProgressTest() : SchedulerTest(TwoWorkers(Recovery::NONE)) {
+    BeginTraining();
+    next_look_ = TakeLook();
+  }
+
+  std::optional<Duration> TakeLook() const {
+    std::optional<Duration> delay;
+    for (const Outbox::Timer& timer : outbox_.timers) {
+      if (timer.id == kLookForProgress) delay = timer.delay;
+    }
+    return delay;
+  }
+
+  // What it tells until then, each with the seconds since training began; workers tell of an
+  // iteration or, from `quiet_from` on, no longer do.
+  std::string NoticesIn(double seconds, double quiet_from) {
+    const Time begin = outbox_.now;
+    const Time end = begin + Seconds(seconds);
+    Time look = begin + *next_look_;
+    std::string told;
+    for (int64_t iteration = 0; outbox_.now < end; ++iteration) {
+      const Time at = begin + Seconds(std::min(quiet_from, 70.0 * static_cast<double>(iteration)));
+      const bool progresses = at < begin + Seconds(quiet_from) && at < look;
+      outbox_.now = progresses ? at : look;
+      if (outbox_.now >= end) break;
+      if (progresses) {
+        wire::Progress progress;
+        progress.set_iteration(iteration);
+        Tell(kWorkers[iteration % 2], MessageKind::kProgress, progress);
+        continue;
+      }
+      outbox_.Clear();
+      scheduler_->OnTimer(kLookForProgress, outbox_);
+      TakeSent();
+      const std::string notices = Notices();
+      if (!notices.empty()) {
+        told += std::to_string(static_cast<int>(ToSeconds(outbox_.now - begin))) + ": " + notices;
+      }
+      next_look_ = TakeLook();
+      look = outbox_.now + next_look_.value();
+      --iteration;
+    }
+    return told;
+  }
+
+  std::optional<Duration> next_look_;
+};
+
+TEST_F(ProgressTest, WorkersThatGetOnAreNoNews) {
+  EXPECT_EQ(NoticesIn(/*seconds=*/100 * kStall, /*quiet_from=*/1e9), "");
+}
+
+// Nobody waits for anybody, so there is no stall to report.
+TEST_F(ProgressTest, AllWorkersThatHangAreNamedEverLessOften) {
+  const std::string told = NoticesIn(/*seconds=*/100 * kStall, /*quiet_from=*/1000);
+  EXPECT_THAT(told, testing::HasSubstr("worker 0 (node, process 0), worker 1 (node, process 0)"));
+  EXPECT_THAT(told, testing::HasSubstr("the last iteration that one has ended is 14"));
+  EXPECT_THAT(told, testing::HasSubstr("no worker has ended an iteration for 450 s"));
+  EXPECT_THAT(told, testing::HasSubstr("no worker has ended an iteration for 900 s"));
+  EXPECT_EQ(std::ranges::count(told, '\n'), 7) << told;
+}
+
+// The phase's deadline names it.
+TEST_F(ProgressTest, NobodyIsNamedOnceAWorkerHasFinished) {
+  Tell(kWorkers[0], MessageKind::kFinished, wire::WorkerReport());
+  EXPECT_EQ(NoticesIn(/*seconds=*/10 * kStall, /*quiet_from=*/0), "");
+}
+
 // Such a machine's nodes find the scheduler, and all seems well until others look for them.
 TEST_F(SchedulerDeadlinesTest, NodesThatOthersDoNotReachAreNamedAtTheStartAndInTheEnd) {
   options_ = TwoWorkers(Recovery::NONE);

@@ -24,6 +24,7 @@ inline constexpr NodeId kWorkers[] = {{Role::kWorker, 0}, {Role::kWorker, 1}};
 inline constexpr double kStall = 300;  // seconds
 inline constexpr TimerId kPhaseDeadline = 1;
 inline constexpr TimerId kStallsCollected = 3;
+inline constexpr TimerId kLookForProgress = 6;
 
 inline SchedulerOptions TwoWorkers(Recovery::Mode mode) {
   SchedulerOptions options;

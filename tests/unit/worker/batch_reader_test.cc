@@ -6,10 +6,13 @@
 
 #include <chrono>
 #include <filesystem>
+#include <latch>
 #include <set>
+#include <thread>
 
 #include "caffe_adapter/convert/dataset_writer.h"
 #include "core/error.h"
+#include "tests/unit/log_lines.h"
 #include "worker/engine/patient_read.h"
 
 namespace poseidon {
@@ -141,6 +144,47 @@ TEST_F(BatchReaderTest, RandSkipLeavesOutTheSameFirstRecordsOnAllWorkers) {
     firsts.insert(begin);
   }
   EXPECT_EQ(firsts, (std::set<int64_t>{0, 1, 2, 3, 4}));
+}
+
+// A file server that does not answer any more, for who has to wait for it.
+class HangingDevice : public EngineDevice {
+ public:
+  void Answer() { answers_.count_down(); }
+
+  std::optional<int> cuda_device() const override { return std::nullopt; }
+  DeviceMemory AllocatePinned(size_t bytes) override {
+    const auto memory = std::make_shared<std::vector<std::byte>>(bytes);
+    return {memory, memory->data()};
+  }
+  DeviceMemory Allocate(size_t bytes) override { return AllocatePinned(bytes); }
+  std::unique_ptr<DeviceEvent> MakeEvent() override { return std::make_unique<DeviceEvent>(); }
+  void RecordComputed(DeviceEvent&) override {}
+  void Copy(void*, const void*, size_t, const DeviceEvent&, DeviceEvent&) override {}
+  void Await(const DeviceEvent&) override {}
+  void WaitOnHost(const DeviceEvent&) override { answers_.wait(); }
+
+ private:
+  std::latch answers_{1};
+};
+
+TEST_F(BatchReaderTest, ABatchThatIsWaitedForIsToldOfEverLessOften) {
+  constexpr int kTold = 4;
+  const LogLines log;
+  HangingDevice device;
+  BatchReader reader(Layer(7), {.patience = std::chrono::milliseconds(10)}, &device);
+  std::thread answer([&] {
+    while (log.lines().size() < kTold) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    device.Answer();
+  });
+  reader.Read(0, 1);
+  answer.join();
+  const std::string about = "layer \"data\" has been reading a batch for ";
+  const std::vector<std::string> lines = log.lines();
+  for (int i = 0; i < kTold; ++i) {
+    EXPECT_THAT(
+        lines[i],
+        HasSubstr(about + (std::vector<std::string>{"0.01", "0.02", "0.04", "0.08"}[i]) + " s:"));
+  }
 }
 
 TEST_F(BatchReaderTest, AnErrorComesWithItsBatch) {
