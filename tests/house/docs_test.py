@@ -298,6 +298,18 @@ class ReadMe(unittest.TestCase):
         there = {f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")}
         self.assertEqual(there - linked, set())
 
+    def test_its_program_is_that_of_the_header(self):
+        """integration.install builds and runs the header's."""
+
+        def program(path, prefix):
+            lines = re.findall(f"^{prefix}(.*)$", text_of(path), re.M)
+            begin = lines.index("#include <poseidon/session.h>")
+            return lines[begin : lines.index("}", begin) + 1]
+
+        of_header = program("include/poseidon/session.h", "//(?:   )?")
+        self.assertGreater(len(of_header), 10)
+        self.assertEqual(program("README.md", "(?:    )?"), of_header)
+
     def test_every_verb_is_listed(self):
         verbs = re.findall(r'^    \.name = "([\w ]+)",', text_of("cli/verbs.cc"), re.M)
         self.assertGreater(len(verbs), 10)
