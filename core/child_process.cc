@@ -1,6 +1,7 @@
 #include "core/child_process.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -15,8 +16,10 @@
 #include <thread>
 #include <utility>
 
+#include "core/awake_clock.h"
 #include "core/process/blocked_signals.h"
 #include "core/process/copied_log.h"
+#include "core/steady_now.h"
 
 namespace poseidon {
 namespace {
@@ -29,6 +32,10 @@ constexpr const char* kRootsPath = "/usr/sbin:/sbin";
 
 // Between two looks at what a process has said.
 constexpr std::chrono::milliseconds kCopyInterval(20);
+
+// What of the time between two looks at a process that reads nothing counts at most: where all is
+// suspended for hours (AwakeClock), the process could not read either.
+constexpr Duration kLongestLook = Seconds(1);
 
 // A descriptor that is closed at the end.
 class Descriptor {
@@ -203,13 +210,34 @@ void ChildProcess::Signal(int signal) {
   kill(pid_, signal);
 }
 
-void ChildProcess::Write(std::string_view text) {
+void ChildProcess::Write(std::string_view text, Duration deadline) {
+  const size_t all = text.size();
+  AwakeClock clock;
+  Time since = clock.Look(SteadyNow(), kLongestLook);
   while (!text.empty()) {
-    const ssize_t written = send(input_, text.data(), text.size(), MSG_NOSIGNAL);
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return;  // why it has ended is in its log
-    text.remove_prefix(static_cast<size_t>(written));
+    const ssize_t written = send(input_, text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    const int error = written < 0 ? errno : 0;
+    const Time now = clock.Look(SteadyNow(), kLongestLook);
+    if (written > 0) {
+      text.remove_prefix(static_cast<size_t>(written));
+      since = now;
+    } else if (error != EINTR) {
+      // Why it has ended is in its log, which it may have to write before it reads on.
+      if (error != EAGAIN || Poll()) return;
+      if (now - since > deadline) throw ReadsNothing(deadline, text.size(), all);
+      pollfd room = {input_, POLLOUT, 0};
+      poll(&room, 1, static_cast<int>(kCopyInterval.count()));
+    }
   }
+}
+
+Error ChildProcess::ReadsNothing(Duration silence, size_t left, size_t all) const {
+  std::ostringstream said;
+  said << options_.name << " has read nothing for " << ToSeconds(silence)
+       << " s of what it is told, and " << left << " of " << all
+       << " bytes are left; see whether it hangs";
+  if (!options_.log.empty()) said << " (log: " << options_.log << ")";
+  return {ExitCode::kDeadlineExceeded, said.str()};
 }
 
 void ChildProcess::RequestEnd() {

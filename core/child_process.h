@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/time.h"
 
 namespace poseidon {
 
@@ -52,6 +53,9 @@ struct ChildOptions {
 // kills it, as Signal does.
 class ChildProcess {
  public:
+  // A connection that is to be made first takes seconds, and nodes have a minute to join a job.
+  static constexpr Duration kReadingDeadline = Seconds(60);
+
   // Throws Error if it can't be started.
   explicit ChildProcess(ChildOptions options);
   ~ChildProcess();
@@ -72,13 +76,15 @@ class ChildProcess {
   // SIGKILL is for all in its group, as what it has started can't be told by it any more.
   void Signal(int signal);
 
-  // With piped_input: waits until all is in the pipe or nobody reads it any more.
-  void Write(std::string_view text);
+  // With piped_input: waits until all is in the pipe or nobody reads it any more. Throws Error with
+  // kDeadlineExceeded that names the process where it has read nothing for so long.
+  void Write(std::string_view text, Duration deadline = kReadingDeadline);
   // Asks it to end: closes the piped input, or sends SIGINT where there is none.
   void RequestEnd();
 
  private:
   void CloseInput();
+  Error ReadsNothing(Duration silence, size_t left, size_t all) const;
 
   ChildOptions options_;
   pid_t pid_ = -1;

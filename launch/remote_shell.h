@@ -60,7 +60,9 @@ struct RemoteCommand {
 // The process ends as the program there does, but with kFailure for 255, which is ssh's own. A
 // connection that is lost once the program has been started is a hang-up: it ends by SIGHUP, and
 // says why. One that can't be made, and a program that is not there, make kFailure. The log is
-// written by way of this program, so the process is to be polled (ChildOptions::log_mark).
+// written by way of this program, so the process is to be polled (ChildOptions::log_mark). Throws
+// Error if the remote shell can't be started, or does not read the job's file
+// (ChildProcess::kReadingDeadline).
 ChildProcess StartRemotely(const RemoteShell& shell, const RemoteCommand& command);
 
 // Whether the program has been started there, as far as Poll has seen; it may have ended since.

@@ -173,6 +173,29 @@ TEST_F(ChildProcessTest, ReadsNothingOrWhatIsWritten) {
   EXPECT_EQ(Log(), "300000\nmore\nend\n");
 }
 
+TEST_F(ChildProcessTest, OneThatReadsNothingIsToldOf) {
+  ChildOptions piped = Shell("exec sleep 1000");
+  piped.piped_input = true;
+  ChildProcess child(std::move(piped));
+  const std::string said =
+      MessageOf<Error>([&] { child.Write(std::string(10000000, 'x'), Seconds(0.2)); });
+  EXPECT_THAT(said, HasSubstr("child has read nothing for 0.2 s of what it is told, and "));
+  EXPECT_THAT(said, HasSubstr(" of 10000000 bytes are left; see whether it hangs (log: " +
+                              directory_.Path("log") + ")"));
+}
+
+// It waits until its log is read before it reads on.
+TEST_F(ChildProcessTest, OneThatSaysMuchBeforeItReadsIsHeardMeanwhile) {
+  ChildOptions piped = Shell("head -c 300000 /dev/zero | tr '\\0' x; exec wc -c");
+  piped.piped_input = true;
+  piped.log_mark = "ready";
+  ChildProcess child(std::move(piped));
+  child.Write(std::string(1000000, 'x'));
+  child.RequestEnd();
+  EXPECT_TRUE(child.Wait().ok());
+  EXPECT_EQ(Log(), std::string(300000, 'x') + "1000000\n");
+}
+
 TEST_F(ChildProcessTest, WritingToOneThatHasEndedIsNoError) {
   ChildOptions piped = Shell("exit 5");
   piped.piped_input = true;
