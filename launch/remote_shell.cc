@@ -1,6 +1,7 @@
 #include "launch/remote_shell.h"
 
 #include <errno.h>
+#include <glog/logging.h>
 #include <signal.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include <sstream>
 #include <thread>
 
+#include "core/atomic_file.h"
 #include "core/files/log_lines.h"
 #include "core/process/program_directory.h"
 #include "core/steady_now.h"
@@ -32,9 +34,9 @@ constexpr Duration kConnectingTime = Seconds(15);
 // may empty a log, and weeks may lie between.
 constexpr std::string_view kStarted = "poseidon: started in ";
 
-// The end of the line behind which the result comes. A login shell may write before it whatever its
-// files tell it to.
-constexpr std::string_view kResult = "poseidon: the result";
+// In the line behind which the result comes, before its number of bytes. A login shell may write
+// before it whatever its files tell it to.
+constexpr std::string_view kResult = "poseidon: the result of bytes ";
 
 // For /bin/sh there. Descriptor 3 is the shell's own input, of which the program gets nothing: its
 // end means that nobody waits for the program any more. The one who watches it keeps no stream open
@@ -73,8 +75,9 @@ std::string ScriptFor(const RemoteShell& shell, const RemoteCommand& command) {
             " ] || code=" + std::to_string(static_cast<int>(ExitCode::kFailure)) + "\n";
   script += "kill -KILL -- -$daemon 2>/dev/null\n";
   if (!command.result.empty()) {
-    script +=
-        "echo " + ShellQuoted(kResult) + "; cat " + out + "/" + command.result + " 2>/dev/null\n";
+    const std::string result = out + "/" + command.result;
+    script += "{ echo " + ShellQuoted(kResult) + "$(cat " + result + " | wc -c); cat " + result +
+              "; } 2>/dev/null\n";
   }
   // The watcher goes last, so that it cleans up where this shell is killed before it has.
   script += clean + "\n{ kill $watcher; wait $watcher; } 2>/dev/null\nexit $code\n";
@@ -102,16 +105,36 @@ ExitStatus Interpret(const ExitStatus& shell, const ChildProcess& process) {
   return {0, signal};
 }
 
-// Leaves in the file what stands behind kResult, and nothing where that has not come.
-void KeepResult(const std::string& path) {
+// What stands behind kResult. Throws Error where only a part of it has come.
+std::string ResultIn(const std::string& path, bool expected) {
+  const std::string advice = "; is there room for " + path + "?";
   std::ifstream file(path, std::ios::binary);
   std::string line;
-  while (std::getline(file, line) && !line.ends_with(kResult)) {
+  size_t found = std::string::npos;
+  while (found == std::string::npos && std::getline(file, line)) found = line.rfind(kResult);
+  if (found == std::string::npos) {
+    if (!expected) return "";
+    throw Error(ExitCode::kFailure, "nothing of it has come" + advice);
   }
-  std::ostringstream result;
-  if (file.good()) result << file.rdbuf();
-  file.close();
-  std::ofstream(path, std::ios::binary) << result.view();
+  size_t size = 0;
+  std::istringstream(line.substr(found + kResult.size())) >> size;
+  std::string result(std::istreambuf_iterator<char>(file), {});
+  if (result.size() == size) return result;
+  throw Error(ExitCode::kFailure, std::to_string(result.size()) + " of " + std::to_string(size) +
+                                      " bytes have come" + advice);
+}
+
+// Leaves in the file the whole result, or nothing where the program has left none, or has ended
+// badly before it was brought. That it can't be kept is no failure of the program's; a part of it
+// would be taken for the whole.
+void KeepResult(const std::string& path, const std::string& name, bool ended_well) {
+  try {
+    WriteFileAtomically(path, ResultIn(path, ended_well));
+  } catch (const Error& error) {
+    std::error_code ignored;
+    std::filesystem::remove(path, ignored);
+    LOG(ERROR) << "the result of " << name << " is lost: " << error.what();
+  }
 }
 
 }  // namespace
@@ -175,7 +198,7 @@ ChildProcess StartRemotely(const RemoteShell& shell, const RemoteCommand& comman
   child.piped_input = true;
   child.log_mark = kStarted;
   child.interpret = [output = command.output](const ExitStatus& end, const ChildProcess& process) {
-    if (!output.empty()) KeepResult(output);
+    if (!output.empty()) KeepResult(output, process.name(), end.ok());
     return Interpret(end, process);
   };
   ChildProcess process(std::move(child));

@@ -48,7 +48,8 @@ struct RemoteCommand {
   std::string job;     // the text of the job's file
   std::string log;     // here: what the program and the remote shell say
   std::string result;  // the name of a file that it leaves in its directory; empty: none is wanted
-  // Here: gets that file in the end. Until then there may be what a login shell there prints.
+  // Here: gets that file in the end, whole or, as where the disk is full, not at all, which is
+  // logged. Until then there may be what a login shell there prints.
   std::string output;
 };
 

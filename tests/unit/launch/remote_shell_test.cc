@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <sstream>
+#include <utility>
 
 #include "core/files/regular_file.h"
 #include "core/process/program_directory.h"
@@ -120,6 +121,36 @@ TEST_F(RemoteShellTest, AResultIsWhatTheProgramHasLeftWhateverALoginShellPrints)
   EXPECT_EQ(Result(), "");
   EXPECT_FALSE(EndOf("exit 0", greet + "exit 255").ok());
   EXPECT_EQ(Result(), "");
+}
+
+// The remote shell has no room for it; what there is of it would be taken for the whole.
+TEST_F(RemoteShellTest, AResultThatIsCutOffIsToldOfAndRemoved) {
+  const std::string advice = " come; is there room for " + directory_.Path("result") + "?";
+  for (const auto& [room, what] :
+       {std::pair(5000, " of 100000 bytes have"), std::pair(0, "nothing of it has")}) {
+    testing::internal::CaptureStderr();
+    const ExitStatus end =
+        EndOf("head -c 100000 /dev/zero > \"${POSEIDON_JOB%/*}/result\"",
+              "eval \"$1\" | { head -c " + std::to_string(room) + "; cat >/dev/null; }");
+    const std::string said = testing::internal::GetCapturedStderr();
+    EXPECT_TRUE(end.ok()) << end.ToString();
+    EXPECT_FALSE(fs::exists(directory_.Path("result")));
+    EXPECT_NE(said.find("the result of worker-0 on node0 is lost: "), std::string::npos) << said;
+    EXPECT_NE(said.find(what + advice), std::string::npos) << said;
+  }
+}
+
+TEST_F(RemoteShellTest, AResultThatCanNotBeWrittenIsToldOfAndRemoved) {
+  testing::internal::CaptureStderr();
+  const ExitStatus end = EndOf("echo 1 > \"${POSEIDON_JOB%/*}/result\"",
+                               "mkdir " + directory_.Path("result") + ".tmp$PPID; eval \"$1\"");
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_TRUE(end.ok()) << end.ToString();
+  EXPECT_FALSE(fs::exists(directory_.Path("result")));
+  EXPECT_NE(said.find("the result of worker-0 on node0 is lost: can't create " +
+                      directory_.Path("result") + ".tmp"),
+            std::string::npos)
+      << said;
 }
 
 // sshd's Banner, which need not end with a line.
