@@ -120,7 +120,8 @@ std::string Traps(const SlurmJob& slurm) {
 // What the job ended with, and whether Slurm is to queue it again.
 std::string Outcome(const SlurmJob& slurm) {
   std::string script =
-      "wait\n[ $code -eq 0 ] || tail -n 1 \"$out/logs/scheduler.log\"\n"
+      "await $workers; workers_code=$?\nwait\n[ $code -eq 0 ] || tail -n 1 "
+      "\"$out/logs/scheduler.log\"\n"
       "# The node's code that failed.\n"
       "cause=$code\n"
       "if [ $code -eq 3 ] && [ -e \"$out/summary.json\" ]; then\n"
@@ -150,7 +151,9 @@ std::string Outcome(const SlurmJob& slurm) {
     // SIGABRT, SIGBUS, SIGFPE, SIGKILL and SIGSEGV.
     script +=
         "case $cause in\n  1|3|4|7|8|132|134|135|136|137|139)\n"
-        "    if [ -z \"$stopping\" ] && [ \"$failures\" -lt " +
+        "    if [ $workers_code -eq 0 ]; then\n"
+        "      echo \"its workers have ended well, so the job is not queued again\"\n"
+        "    elif [ -z \"$stopping\" ] && [ \"$failures\" -lt " +
         std::to_string(slurm.restarts) +
         " ]; then\n      echo $((failures + 1)) > \"$out/failures\"\n"
         "      echo \"the job is queued again\"\n      scontrol requeue \"$SLURM_JOB_ID\"\n"
@@ -215,26 +218,26 @@ std::string SlurmScript(const SlurmJob& slurm) {
       (CanStop(slurm) ? "--sighup_effect=stop " : "") + "2>>\"$out/logs/scheduler.log\"";
   script += scheduler + " &\nscheduler=$!\n";
   script += Tasks("server", job.cluster().servers(), slurm.nodes, again);
-  script += Tasks("worker", job.cluster().workers(), slurm.nodes, again);
-  // A signal ends the waiting, but not yet the scheduler; its code is remembered.
+  script += Tasks("worker", job.cluster().workers(), slurm.nodes, again) + "workers=$!\n";
+  // A signal ends the waiting, but not yet what is waited for; its code is remembered.
   script +=
-      "await_scheduler() {\n"
+      "await() {\n"
       "  while :; do\n"
       "    heard=$signals\n"
-      "    wait $scheduler; code=$?\n"
-      "    [ $heard -ne $signals ] || break\n"
+      "    wait $1; ended=$?\n"
+      "    [ $heard -ne $signals ] || return $ended\n"
       "  done\n"
       "}\n"
       "# A signal that came before there was one; a second would end training at once.\n"
       "[ -z \"$stopping$limit\" ] || [ -n \"$told\" ] || stop_scheduler\n"
-      "await_scheduler\n";
+      "await $scheduler; code=$?\n";
   if (job.recovery().mode() != Recovery::NONE) {
     script +=
         "# One that was killed goes on by its journal; once where nobody waits for it any more.\n"
         "while [ $code -gt 128 ] && [ $code -ne 130 ] && sleep 1 && [ -z \"$stopping$limit\" ]; "
         "do\n  tasks=$(jobs -rp)\n  " +
         scheduler +
-        " &\n  scheduler=$!\n  await_scheduler\n  [ -n \"$tasks\" ] || break\ndone\n"
+        " &\n  scheduler=$!\n  await $scheduler; code=$?\n  [ -n \"$tasks\" ] || break\ndone\n"
         "touch \"$out/ended\"\n";
   }
   return script + Outcome(slurm);

@@ -29,7 +29,8 @@ struct SlurmJob {
 bool CanStop(const SlurmJob& slurm);
 
 // For sbatch. Slurm queues the job again when a node fails, and so does the script when the job
-// fails for a reason that may pass, and when its time is over; then it goes on from its newest
+// fails for a reason that may pass, unless its workers have all ended well, and when its time is
+// over; then it goes on from its newest
 // snapshot, or ends well where that is of the
 // last iteration. SIGTERM to the script stops a job that can be stopped, and ends others. In a job
 // with `recovery` a task starts its daemon again when that is killed. The script ends with the

@@ -17,7 +17,7 @@ class SlurmScriptTest : public testing::Test {
  protected:
   SlurmScriptTest() {
     WriteProgram("scontrol", "[ \"$1\" != requeue ] || touch " + Queued());
-    WriteProgram("srun", "exit 0");
+    WriteProgram("srun", "exit 3");  // as nodes end whose job fails
     WriteProgram("poseidon", "exit 0");
   }
 
@@ -128,6 +128,31 @@ TEST_F(SlurmScriptTest, TheCauseDecides) {
   const Ending cut_off = EndingOf("echo '{' > " + directory_.Path("out") + "/summary.json; exit 3");
   EXPECT_TRUE(cut_off.queued);
   EXPECT_EQ(cut_off.code, 3);
+}
+
+// As where the scheduler had no room for summary.json in the end.
+TEST_F(SlurmScriptTest, IsNotQueuedAgainWhenItsWorkersHaveEndedWell) {
+  const auto nodes_end = [this](const std::string& role, const std::string& how) {
+    WriteProgram("srun", "case \"$*\" in *poseidon_" + role + "*) " + how + " ;; esac\nexit 3");
+  };
+  nodes_end("worker", "exit 0");
+  const Ending ending = EndingOf("exit 1");
+  EXPECT_FALSE(ending.queued) << ending.said;
+  EXPECT_EQ(ending.code, 1);
+  EXPECT_NE(ending.said.find("its workers have ended well, so the job is not queued again"),
+            std::string::npos)
+      << ending.said;
+  nodes_end("server", "exit 0");
+  EXPECT_TRUE(IsQueuedAgain("exit 1"));
+  // They end later than the scheduler, and the script hears a signal meanwhile.
+  const std::string late = "touch " + directory_.Path("waits") + "; until [ -e " +
+                           directory_.Path("heard") + " ]; do sleep 0.01; done; ";
+  nodes_end("worker", late + "exit 0");
+  const std::string signals = "script=$PPID\n(until [ -e " + directory_.Path("waits") +
+                              " ]; do sleep 0.01; done; sleep 0.2; kill -USR1 $script; sleep 0.2; "
+                              "touch " +
+                              directory_.Path("heard") + ") &\nexit 1";
+  EXPECT_FALSE(IsQueuedAgain(signals));
 }
 
 // When its time is over, however often; unless it has got nowhere, and would not the next time.
