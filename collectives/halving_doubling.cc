@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "core/message_limit.h"
+
 namespace poseidon {
 namespace {
 
@@ -167,7 +169,9 @@ Range HalvingDoublingOwned(const Phase& phase) {
 
 Schedule DoublingAllGather(const std::vector<Range>& blocks, const Group& group) {
   const int workers = group.size;
-  // Blocks first ... first + count - 1 (modulo workers), in as few messages as memory allows.
+  constexpr int64_t kMost = kMostBodyBytes / static_cast<int64_t>(sizeof(float));
+  // Blocks first ... first + count - 1 (modulo workers), in as few messages as memory and the limit
+  // of a message allow: both ends join the same ones.
   const auto append = [&](Schedule& schedule, Operation::Kind kind, int peer, int first,
                           int count) {
     for (int i = 0; i < count;) {
@@ -175,7 +179,7 @@ Schedule DoublingAllGather(const std::vector<Range>& blocks, const Group& group)
       Range range = blocks[step];
       for (++i; i < count; ++i) {
         const Range& block = blocks[(first + i) % workers];
-        if (block.offset != range.offset + range.size) break;
+        if (block.offset != range.offset + range.size || range.size + block.size > kMost) break;
         range.size += block.size;
       }
       Append(schedule, {kind, group.RankAt(peer), step, range});

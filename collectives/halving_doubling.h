@@ -40,7 +40,7 @@ Range HalvingDoublingOwned(const Phase& phase);
 // "Efficient algorithms for all-to-all communications in multiport message-passing systems"), in
 // place: before the step of distance d = 1, 2, 4, ... worker r has the blocks r ... r + d - 1 and
 // gives as many of them as are missing there to worker r - d. ceil(log2 P) steps for any P. Blocks
-// that follow each other in memory are one message.
+// that follow each other in memory are one message, as far as that may go (kMostBodyBytes).
 Schedule DoublingAllGather(const std::vector<Range>& blocks, const Group& group);
 
 }  // namespace poseidon

@@ -147,6 +147,18 @@ int PartsOf(int chunk, Scheme scheme, const CollectiveOptions& options, int work
   }
 }
 
+// Of chunks that are cut by themselves: of each dimension's, since those of a torus begin in all of
+// them in turn, the largest frame is to fit, as floats.
+int64_t LargestChunk(Scheme scheme, const CollectiveOptions& options, int workers) {
+  const int64_t fastest = kFrameBytes * LargestFrames(scheme, options, workers);
+  if (scheme != TORUS || workers == 1) return fastest;
+  int fewest = workers;
+  for (size_t d = 0; d < options.grid.size(); ++d) {
+    fewest = std::min(fewest, PartsOf(static_cast<int>(d), scheme, options, workers));
+  }
+  return std::min(fastest, kMostBodyBytes * fewest);
+}
+
 // `parts`: into how few a chunk of so many floats is cut.
 void CheckFrames(int64_t floats, int parts, CodecType codec, const CollectiveOptions& options) {
   const auto bytes =
@@ -158,15 +170,15 @@ void CheckFrames(int64_t floats, int parts, CodecType codec, const CollectiveOpt
                     ": use smaller chunks, or 0 (automatic)");
 }
 
-int ChunkCount(int64_t bytes, const CollectiveOptions& options, int frames_of_chunk) {
+// `largest`: bytes of a chunk that is cut by itself.
+int ChunkCount(int64_t bytes, const CollectiveOptions& options, int64_t largest) {
   if (options.chunk_bytes != 0 && options.chunk_bytes < kSmallestChunk) {
     throw ConfigError("chunk_bytes is " + std::to_string(options.chunk_bytes) +
                       ", it must be 0 (automatic) or at least " + std::to_string(kSmallestChunk));
   }
   // By itself two chunks where there is enough for both: one is added while the other is under way.
   const int64_t chunk = options.chunk_bytes > 0 ? options.chunk_bytes
-                                                : std::clamp((bytes + 1) / 2, kFrameBytes,
-                                                             kFrameBytes * frames_of_chunk);
+                                                : std::clamp((bytes + 1) / 2, kFrameBytes, largest);
   // A chunk has at least one float; their number goes into frames as 32 bits.
   const int64_t most = std::max<int64_t>(1, bytes / static_cast<int64_t>(sizeof(float)));
   return static_cast<int>(
@@ -230,7 +242,7 @@ CollectiveCall AllReduceCall(int64_t floats, const CollectiveOptions& options, i
       options.grid.empty() ? AutomaticAllReduce(Bytes(floats), workers, one_machine) : TORUS;
   const Scheme scheme = SchemeOf(options.scheme).value_or(automatic);
   if (scheme == TORUS) CheckGrid(options, workers);
-  const int count = ChunkCount(Bytes(floats), options, LargestFrames(scheme, options, workers));
+  const int count = ChunkCount(Bytes(floats), options, LargestChunk(scheme, options, workers));
   const Plan plan = PlanOf(options.grid);
   Digest digest;
   digest.Add(count);
@@ -267,7 +279,7 @@ CollectiveCall AllGatherCall(const std::vector<Range>& blocks, const CollectiveO
     throw ConfigError("no all-gather is done by " + SchemeName(scheme));
   }
   CollectiveCall call;
-  const int count = ChunkCount(Bytes(largest), options, 1);
+  const int count = ChunkCount(Bytes(largest), options, kFrameBytes);
   if (blocks.size() > 1) CheckFrames((largest + count - 1) / count, 1, codec, options);
   digest.Add(count);
   for (int c = 0; c < count; ++c) {

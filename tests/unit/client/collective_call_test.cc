@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "core/error.h"
 
@@ -67,6 +70,58 @@ TEST(CollectiveCallTest, ChunksWhoseFramesWouldBeTooLargeAreRefused) {
   const CollectiveOptions chunks = {.chunk_bytes = int64_t{2} << 30};
   EXPECT_THROW(AllGatherCall({{0, 1 << 29}, {1 << 29, 0}}, chunks, 0), ConfigError);
   EXPECT_EQ(AllGatherCall({{0, 1 << 28}, {1 << 28, 0}}, chunks, 0).chunks.size(), 1U);
+}
+
+int64_t LongestFrame(const CollectiveCall& call) {
+  int64_t longest = 0;
+  for (const Schedule& chunk : call.chunks) {
+    for (const Operation& operation : chunk) {
+      if (operation.kind == Operation::Kind::kSend) {
+        longest = std::max(longest, operation.range.size);
+      }
+    }
+  }
+  return longest * static_cast<int64_t>(sizeof(float));
+}
+
+// Chunks that begin in the shorter dimension are cut into the fewest frames.
+TEST(CollectiveCallTest, AutomaticChunksFitWhateverTheGrid) {
+  constexpr int64_t kFloats = int64_t{4300} << 18;  // 4300 MiB, two chunks
+  for (const auto& [x, y] : {std::pair(2200, 2), std::pair(3000, 1), std::pair(2049, 3)}) {
+    const CollectiveOptions torus = {.grid = {{.size = x}, {.size = y}}};
+    CollectiveCall call;
+    EXPECT_NO_THROW(call = AllReduceCall(kFloats, torus, 0, x * y, false)) << x << " x " << y;
+    EXPECT_LE(LongestFrame(call), int64_t{1} << 30) << x << " x " << y;
+  }
+  const CollectiveOptions halving = {
+      .grid = {{.size = 4096, .scheme = CollectiveScheme::kHalvingDoubling}}};
+  EXPECT_LE(LongestFrame(AllReduceCall(kFloats, halving, 0, 4096, false)), int64_t{1} << 30);
+}
+
+// "use smaller chunks, or 0 (automatic)".
+TEST(CollectiveCallTest, WhoFollowsTheAdviceIsNotRefused) {
+  constexpr int64_t kFloats = int64_t{1} << 30;
+  for (const CollectiveOptions& refused :
+       {CollectiveOptions{.scheme = CollectiveScheme::kHalvingDoubling},
+        CollectiveOptions{.scheme = CollectiveScheme::kRing},
+        CollectiveOptions{.grid = {{.size = 2}, {.size = 1}}}}) {
+    EXPECT_NE(SaidOfOneChunk(refused, 2), "");
+    CollectiveOptions smaller = refused;
+    smaller.chunk_bytes = int64_t{1} << 30;
+    EXPECT_NO_THROW(AllReduceCall(kFloats, smaller, 0, 2, false));
+    EXPECT_NO_THROW(AllReduceCall(kFloats, refused, 0, 2, false));
+  }
+}
+
+// Doubling sends several blocks at once.
+TEST(CollectiveCallTest, AnAllGatherOfLargeBlocksIsSentInFramesThatFit) {
+  std::vector<Range> blocks;
+  for (int64_t i = 0; i < 8; ++i) blocks.push_back({i << 28, int64_t{1} << 28});
+  CollectiveOptions options = {.scheme = CollectiveScheme::kHalvingDoubling};
+  for (const int64_t chunk : {int64_t{0}, int64_t{1} << 29, int64_t{1} << 30}) {
+    options.chunk_bytes = chunk;
+    EXPECT_LE(LongestFrame(AllGatherCall(blocks, options, 0)), int64_t{1} << 30) << chunk;
+  }
 }
 
 }  // namespace

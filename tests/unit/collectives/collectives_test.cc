@@ -12,6 +12,7 @@
 #include "collectives/schedule.h"
 #include "collectives/steps.h"
 #include "collectives/traffic.h"
+#include "core/message_limit.h"
 #include "core/random.h"
 
 namespace poseidon {
@@ -412,6 +413,31 @@ TEST(AllGatherTest, EveryWorkerEndsWithAllBlocks) {
         EXPECT_THAT(Interpreter(schedules, before, random.Next()).Run(), testing::Each(all));
       }
     }
+  }
+}
+
+// Blocks that lie side by side travel together as far as a message may go.
+TEST(AllGatherTest, NoMessageIsLongerThanTheLongestOrABlock) {
+  constexpr int64_t kMost = kMostBodyBytes / static_cast<int64_t>(sizeof(float));
+  constexpr int kRanks = 8;
+  for (const int64_t block : {kMost, kMost / 3}) {
+    std::vector<Range> blocks;
+    for (int64_t i = 0; i < kRanks; ++i) blocks.push_back({i * block, block});
+    std::vector<Schedule> schedules;
+    for (int rank = 0; rank < kRanks; ++rank) {
+      schedules.push_back(AllGatherSchedule(HALVING_DOUBLING, blocks, rank));
+    }
+    int64_t longest = 0;
+    for (int rank = 0; rank < kRanks; ++rank) {
+      for (const Operation& operation : schedules[rank]) {
+        longest = std::max(longest, operation.range.size);
+        if (operation.kind != Operation::Kind::kSend) continue;
+        // The receiver waits for the same.
+        const Operation awaited = {Operation::Kind::kCopy, rank, operation.step, operation.range};
+        EXPECT_THAT(schedules[operation.peer], testing::Contains(awaited));
+      }
+    }
+    EXPECT_EQ(longest, kMost / block * block);
   }
 }
 
