@@ -147,7 +147,14 @@ Findings CheckVersions(const HostFacts& here, const CheckedHosts& hosts) {
             host.name + " has " + *host.facts.version + ", and this machine " + *here.version,
             copy);
       } else if (own != here.programs.end() && own->second != sum) {
-        report.Warn(program + " on " + host.name + " is another build than this machine's", copy);
+        // The version has a hash of all sources.
+        const bool same = here.version && host.facts.version;
+        report.Warn(
+            program + " on " + host.name +
+                (same ? " is another file than this machine's, though both have " + *here.version +
+                            ": it was compiled differently, or copied by itself"
+                      : " is another build than this machine's"),
+            copy);
       }
     }
   }

@@ -97,7 +97,14 @@ TEST_F(HostChecksTest, WhereNothingIsWrongEachCheckSaysSo) {
 TEST_F(HostChecksTest, Versions) {
   facts().programs["poseidon_worker"] = "other";
   ExpectWarning(CheckVersions(here_, hosts_),
+                AllOf(HasSubstr("poseidon_worker on node1 is another file than this machine's, "
+                                "though both have poseidon 1"),
+                      HasSubstr("compiled differently")),
+                HasSubstr("rsync"));
+  facts().version.reset();
+  ExpectWarning(CheckVersions(here_, hosts_),
                 HasSubstr("poseidon_worker on node1 is another build"), HasSubstr("rsync"));
+  facts().version = here_.version;
   facts().programs = {{"poseidon_worker", ""}};
   ExpectError(CheckVersions(here_, hosts_), "there is no poseidon_worker on node1",
               HasSubstr("--remote_programs"));
