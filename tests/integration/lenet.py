@@ -4,6 +4,7 @@ import os
 import re
 
 import cluster
+import rounding
 
 CONFIGS = os.path.join(cluster.REPOSITORY, "configs")
 
@@ -11,7 +12,7 @@ CONFIGS = os.path.join(cluster.REPOSITORY, "configs")
 SMALLER = {20: 8, 50: 20, 500: 160}
 
 
-class LenetTest(cluster.ClusterTest):
+class LenetTest(rounding.MovedTraining, cluster.ClusterTest):
     """Makes the data bases; copies the net and solver, with changes, to the test's directory."""
 
     # Whether the net has a third of its outputs, for what does not depend on its size: an iteration takes a
@@ -74,35 +75,3 @@ class LenetTest(cluster.ClusterTest):
               batch_per_worker: {batch} seed: 3 threads: 1 {weights} {training}
             }}"""
         )
-
-    def first_values(self, move):
-        """A model for trainings to start from; and it with each value moved by one unit in the last place,
-        as the seed `move` says, if that is not 0."""
-        model = self.path("first_iter_1.caffemodel")
-        if not os.path.exists(model):
-            with open(self.path("solver.prototxt"), encoding="utf-8") as file:
-                solver = file.read()
-            first = self.write(
-                "first.prototxt",
-                solver
-                + f"""
-                snapshot: 1 snapshot_prefix: "{self.path("first")}" """,
-            )
-            self.run_job(
-                f"""
-                cluster {{ workers: 1 servers: 1 }}
-                training {{ solver: "{first}" iterations: 1 seed: 3 threads: 1 }}"""
-            )
-        if move == 0:
-            return model
-        moved = self.path(f"first_moved_{move}.caffemodel")
-        if not os.path.exists(moved):
-            mover = self.start(
-                "../tests/move_values",
-                f"--from={model}",
-                f"--to={moved}",
-                f"--seed={move}",
-                name=f"move-{move}",
-            )
-            self.assertEqual(mover.wait(), cluster.SUCCESS)
-        return moved

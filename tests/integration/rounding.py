@@ -7,6 +7,10 @@ step; how far it goes depends on the processor's arithmetic. The same training, 
 its first values moved by one unit in the last place shows how far that is here.
 """
 
+import os
+
+import cluster
+
 # A training that takes its sums otherwise rounds anew in every iteration, where a moved one is moved
 # but once; a real mistake is far beyond (each test tries one).
 ALLOWANCE = 10
@@ -53,3 +57,39 @@ class Rounding:
         does."""
         reference = self.reference[: len(losses)]
         test.assertGreater(largest_difference(losses, reference), self.bound)
+
+
+class MovedTraining:
+    """Of a cluster.ClusterTest whose directory has a solver.prototxt."""
+
+    def first_values(self, move):
+        """A model for trainings to start from; and it with each value moved by one unit in the last place,
+        as the seed `move` says, if that is not 0."""
+        model = self.path("first_iter_1.caffemodel")
+        if not os.path.exists(model):
+            with open(self.path("solver.prototxt"), encoding="utf-8") as file:
+                solver = file.read()
+            first = self.write(
+                "first.prototxt",
+                solver
+                + f"""
+                snapshot: 1 snapshot_prefix: "{self.path("first")}" """,
+            )
+            self.run_job(
+                f"""
+                cluster {{ workers: 1 servers: 1 }}
+                training {{ solver: "{first}" iterations: 1 seed: 3 threads: 1 }}"""
+            )
+        if move == 0:
+            return model
+        moved = self.path(f"first_moved_{move}.caffemodel")
+        if not os.path.exists(moved):
+            mover = self.start(
+                "../tests/move_values",
+                f"--from={model}",
+                f"--to={moved}",
+                f"--seed={move}",
+                name=f"move-{move}",
+            )
+            self.assertEqual(mover.wait(), cluster.SUCCESS)
+        return moved

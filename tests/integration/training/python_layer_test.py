@@ -5,6 +5,7 @@ import os
 import shutil
 
 import cluster
+import rounding
 
 # Samples of two classes by a line that a seed draws; a worker takes every workers-th batch.
 LAYERS = '''
@@ -107,7 +108,7 @@ SOLVER = """
     test_initialization: false """
 
 
-class PythonLayerTest(cluster.ClusterTest):
+class PythonLayerTest(rounding.MovedTraining, cluster.ClusterTest):
     # Of a training by two workers with a batch of 16 each: its summary and worker 1's log.
     by_two = None
 
@@ -119,7 +120,7 @@ class PythonLayerTest(cluster.ClusterTest):
             layer {{ name: "data" type: "Python" top: "x" top: "y"
                     python_param {{ module: "points" layer: "Points" param_str: "{batch}" }} }}
             layer {{ name: "ip" type: "InnerProduct" bottom: "x" top: "ip"
-                    inner_product_param {{ num_output: 1 }} }}
+                    inner_product_param {{ num_output: 1 weight_filler {{ type: "xavier" }} }} }}
             layer {{ name: "loss" bottom: "ip" bottom: "y" top: "loss" {loss} }}""",
         )
         self.write("solver.prototxt", SOLVER % (net, 64 // batch))
@@ -140,6 +141,11 @@ class PythonLayerTest(cluster.ClusterTest):
         self.assert_same_parameters(summary, workers)
         return summary
 
+    def train_moved(self, move, workers=1, **options):
+        """From a model's values, moved as rounding.MovedTraining says: the losses."""
+        weights = f'weights: "{self.first_values(move)}" {options.pop("training", "")}'
+        return self.train(workers, training=weights, **options)["loss"]
+
     def trained_by_two(self):
         """One training that several cases look at."""
         if PythonLayerTest.by_two is None:
@@ -147,31 +153,21 @@ class PythonLayerTest(cluster.ClusterTest):
             PythonLayerTest.by_two = self.train(workers=2), self.log("worker-1")
         return PythonLayerTest.by_two
 
-    def test_two_workers_train_as_one_with_both_batches(self):
+    def test_several_train_as_one_with_the_whole_batch(self):
+        """Workers, devices of one, which have layers of their own, and those of a net with a built-in loss."""
         two, _ = self.trained_by_two()
-        self.write_net(batch=32)
-        one = self.train(workers=1)
-        # Twice as many samples at once, in another order of sums.
         self.assertLess(two["test_loss"], 1e-3)
-        self.assertAlmostEqual(two["test_loss"], one["test_loss"], delta=one["test_loss"] / 100)
-
-    def test_a_loss_in_python_trains_as_the_built_in_one(self):
+        self.write_net(batch=32)
+        alone = rounding.Rounding(self.train_moved, moves=1)
+        self.write_net(batch=16)
+        alone.assert_same(self, self.train_moved(0, workers=2))
+        alone.assert_same(self, self.train_moved(0, devices=2, training="batch_per_worker: 32"))
+        # Another batch: a mistake.
+        alone.assert_differs(self, self.train_moved(0))
         self.write_net(
             batch=16, loss='type: "EuclideanLoss" propagate_down: true propagate_down: false'
         )
-        built_in = self.train(workers=2)
-        own, _ = self.trained_by_two()
-        self.assertAlmostEqual(
-            own["test_loss"], built_in["test_loss"], delta=built_in["test_loss"] / 100
-        )
-
-    def test_devices_of_a_worker_have_layers_of_their_own(self):
-        apart, _ = self.trained_by_two()
-        self.write_net(batch=16)
-        together = self.train(workers=1, devices=2, training="batch_per_worker: 32")
-        self.assertAlmostEqual(
-            together["test_loss"], apart["test_loss"], delta=apart["test_loss"] / 100
-        )
+        alone.assert_same(self, self.train_moved(0, workers=2))
 
     def test_what_only_test_nets_have_is_their_layers_to_change(self):
         """Also where no param says lr_mult: 0."""
