@@ -66,6 +66,7 @@ void SchedulerActor::OnPaused(const Envelope& envelope, Outbox& outbox) {
   if (phase_ != Phase::kPausing || envelope.step != PlanNumber()) return;
   if (!CountWorker(envelope)) return;
   if (next_.members) return ChangeMembers(outbox);
+  if (next_.start > plan_.plan().start_iteration()) ForgetEarlierLosses();
   next_.plan.mutable_plan()->set_number(plan_.plan().number() + 1);
   next_.plan.mutable_plan()->set_start_iteration(next_.start);
   next_.plan.mutable_plan()->set_layout(next_.plan.plan().number());

@@ -25,9 +25,7 @@ void JobState::Apply(const wire::JournalRecord& record) {
       iterations_done = reached = declared.first_iteration();
       return;
     case Record::kPlan:
-      plan = record.plan();
-      stage = Stage::kPreparing;
-      return;
+      return Apply(record.plan());
     case Record::kStart:
       return Apply(record.start());
     case Record::kHold:
@@ -67,6 +65,17 @@ void JobState::Apply(const wire::ViewRecord& view) {
   if (plan) return;
   stage = Stage::kDeclaring;
   recovering.reset();
+}
+
+void JobState::Apply(const wire::PlanAndModel& next) {
+  // Iterations were done in between, also where their records have not come to be written.
+  if (plan && next.plan().start_iteration() > plan->plan().start_iteration()) {
+    losses_without_progress.clear();
+    const wire::HoldRecord round = recovering.value_or(wire::HoldRecord());
+    for (const wire::Node& node : round.lost()) ++losses_without_progress[IdOf(node)];
+  }
+  plan = next;
+  stage = Stage::kPreparing;
 }
 
 void JobState::Apply(const wire::IterationRecord& iteration) {

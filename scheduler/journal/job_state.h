@@ -51,7 +51,8 @@ struct JobState {
   bool begun = false;        // training has started, under whatever plan
   bool stops = false;        // training is to end
   std::set<NodeId> leaving;  // workers that are to leave
-  // How often each rank has been lost since the job last came on (ShowsProgress).
+  // How often each rank has been lost since the job last came on: since all had the values of an
+  // iteration of the plan, or a plan began later than the one before. As the scheduler counts.
   std::map<NodeId, int> losses_without_progress;
   // All before this one have been done by all workers, and written down.
   int64_t iterations_done = 0;
@@ -60,6 +61,7 @@ struct JobState {
 
  private:
   void Apply(const wire::ViewRecord& view);
+  void Apply(const wire::PlanAndModel& next);
   void Apply(const wire::IterationRecord& iteration);
   void Apply(const wire::StartRecord& start);
   void Apply(const wire::HoldRecord& hold);

@@ -3,6 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
+#include <map>
+#include <random>
+
 #include "tests/unit/scheduler/scheduler_testing.h"
 
 namespace poseidon {
@@ -263,6 +268,126 @@ TEST_F(ElasticSchedulerTest, AProcessLostBeforeTrainingEndsTheJobUnderTheNextSch
   StartScheduler();
   LoseProcess(kWorkers[1]);
   EXPECT_THAT(TakeEnd(), testing::StartsWith("3 lost worker 1"));
+}
+
+// Draws what happens to a job of two workers, and counts itself how often each was lost since an
+// iteration was done last.
+class LossCountTest : public SchedulerTest {
+ protected:
+  LossCountTest() : SchedulerTest(Options()) {}
+
+  static SchedulerOptions Options() {
+    SchedulerOptions options = TwoWorkers(Recovery::REPLACE);
+    options.job.mutable_recovery()->set_give_up_after(kGiveUpAfter);
+    return options;
+  }
+
+  void Begin(unsigned seed) {
+    random_.seed(seed);
+    journal_ = {};
+    journal_.base = options_.epoch;
+    StartScheduler();
+    BeginTraining();
+    losses_.clear();
+    next_ = {0, 0};
+  }
+
+  int Draw(int choices) { return std::uniform_int_distribution<int>(0, choices - 1)(random_); }
+  int64_t start() const { return plan_.plan().start_iteration(); }
+
+  // Its next iteration, if it has the values of the one before, to which both have added.
+  void Compute(int worker) {
+    if (next_[worker] > next_[1 - worker]) return;
+    const int64_t iteration = next_[worker]++;
+    wire::Progress progress;
+    progress.set_iteration(iteration);
+    Tell(kWorkers[worker], MessageKind::kProgress, progress);
+    // What is not written down by the next loss is so too late to count.
+    if (next_[1 - worker] <= iteration || Draw(2) == 0) return;
+    wire::JournalRecord record;
+    record.mutable_iteration()->set_number(iteration);
+    journal_.Apply(record);
+  }
+
+  // A worker and perhaps, before all are ready, those in its place. False: the job has ended.
+  bool LoseAndGoOn() {
+    const int lost = Draw(2);
+    const int left = 1 - lost;
+    // All have computed those before the least; who waits may have the values of that or not yet.
+    const int64_t least = std::min(next_[0], next_[1]);
+    const int64_t late = next_[left] == least ? Draw(2) : 0;
+    const int64_t cut = std::max(start(), least - late);
+    int in_a_row = 0;
+    do {
+      FallSilent(kWorkers[lost]);
+      ++losses_[kWorkers[lost]];
+      ++in_a_row;
+      if (cut > start()) losses_ = {{kWorkers[lost], in_a_row}};
+      Hold(kWorkers[left], cut);
+      Register(kWorkers[lost], ++incarnation_);
+      if (end_ || losses_[kWorkers[lost]] > kGiveUpAfter) {
+        EXPECT_THAT(TakeEnd(), testing::HasSubstr(std::to_string(losses_[kWorkers[lost]]) +
+                                                  " times in a row without an iteration done"));
+        return false;
+      }
+      ExpectSame();
+    } while (Draw(3) == 0);
+    next_ = {cut, cut};
+    SayReady();
+    return true;
+  }
+
+  // At the iteration to which one has come.
+  void ChangePlan() {
+    const int64_t at = std::max(next_[0], next_[1]);
+    if (at > start()) losses_.clear();
+    Send(MakeEnvelope(MessageKind::kSwitchPlan, Here(kControlLane), plan_));
+    for (const NodeId& worker : kWorkers) Offer(worker, at);
+    for (const int worker : {0, 1}) {
+      if (next_[worker] < at) Compute(worker);
+    }
+    const auto number = static_cast<uint32_t>(plan_.plan().number());
+    for (const NodeId& worker : kWorkers) {
+      Envelope paused;
+      paused.kind = MessageKind::kPaused;
+      paused.step = number;
+      SendAs(worker, paused);
+    }
+    EXPECT_EQ(start(), at);
+    ExpectSame();
+    SayReady();
+  }
+
+  void ExpectSame() const { EXPECT_EQ(journal_.losses_without_progress, losses_); }
+
+  static constexpr int kGiveUpAfter = 2;
+
+  std::mt19937 random_;
+  std::map<NodeId, int> losses_;
+  std::array<int64_t, 2> next_{};  // iteration that each worker has not computed yet
+  uint64_t incarnation_ = 10;
+};
+
+// Whether a plan or an iteration shows that the job has come on, and also where the scheduler that
+// counted has died.
+TEST_F(LossCountTest, LossesCountAlikeInTheSchedulerAndInItsJournal) {
+  for (unsigned seed = 0; seed < 50 && !HasFailure(); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Begin(seed);
+    for (int step = 0; step < 60 && !HasFailure(); ++step) {
+      const int what = Draw(10);
+      if (what < 5) {
+        Compute(Draw(2));
+      } else if (what < 8) {
+        if (!LoseAndGoOn()) break;
+      } else if (what < 9) {
+        ChangePlan();
+      } else {
+        StartScheduler();
+        SayReady();
+      }
+    }
+  }
 }
 
 }  // namespace
