@@ -124,21 +124,27 @@ class JournalTest(cluster.ClusterTest):
         scheduler = self.full_journal(self.config(cluster_fields="join_deadline_seconds: 4"))
         self.assertEqual(scheduler.wait(), cluster.FAILURE)
 
-    def start_on_hanging_disk(self):
+    def stoppable(self):
+        """A prefix of a daemon that hangs at points (stop_at.cc)."""
+        library = os.path.join(cluster.programs(), "../tests/libstop_at.so")
+        return ("env", f"LD_PRELOAD={library}", f"STOP_AT={self.path('points')}")
+
+    def hang_at(self, point):
+        os.makedirs(self.path("points"))
+        self.write(f"points/{point}", "")
+
+    def start_on_hanging_disk(self, point):
         """A job that trains, and whose scheduler's journal can't be written from now on, nor does it fail."""
         config = self.config(cluster.ENDLESS, "join_deadline_seconds: 16", workers=2)
-        library = os.path.join(cluster.programs(), "../tests/libstop_at.so")
-        prefix = ("env", f"LD_PRELOAD={library}", f"STOP_AT={self.path('points')}")
-        scheduler = self.start_scheduler("scheduler", config, prefix)
+        scheduler = self.start_scheduler("scheduler", config, self.stoppable())
         daemons = self.start_by_hand(config, ("server-0", "worker-0", "worker-1"))
         scheduler.await_output("iteration ")
-        os.makedirs(self.path("points"))
-        self.write("points/hang", "")
+        self.hang_at(point)
         return scheduler, daemons
 
     @cluster.slow
     def test_hanging_disk(self):
-        scheduler, daemons = self.start_on_hanging_disk()
+        scheduler, daemons = self.start_on_hanging_disk("hang")
         daemons["worker-1"].signal(signal.SIGKILL)
         why = "can't write scheduler.journal: the disk of the scheduler's --out has not answered for 14s"
         for name in ("server-0", "worker-0"):
@@ -151,7 +157,12 @@ class JournalTest(cluster.ClusterTest):
 
     @cluster.slow
     def test_interrupted_on_hanging_disk(self):
-        scheduler, daemons = self.start_on_hanging_disk()
+        """By a signal that comes when the thread which looks for signals hangs with the disk."""
+        scheduler, daemons = self.start_on_hanging_disk("hang_write")
+        deadline = time.monotonic() + cluster.scaled(cluster.PATIENCE)
+        while not os.path.exists(self.path("points/hang_write.hangs")):
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.02)
         scheduler.signal(signal.SIGTERM)
         for daemon in daemons.values():
             self.assertEqual(daemon.wait(), cluster.INTERRUPTED)

@@ -6,8 +6,10 @@
 // While DIRECTORY has a file "fsync", a process that has written a *.journal to the disk stops as
 // soon as it has; while there is one "rename", one that is about to give a *.solverstate its name.
 // While there is one "hang", whoever has a *.journal written to the disk waits for ever, alone, as
-// where the journal's file server does not answer.
+// where the journal's file server does not answer; while there is one "hang_write", whoever writes
+// to the journal at all. Who waits has made a file "POINT.hangs".
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <array>
@@ -23,13 +25,23 @@ Function* Next(const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
 }
 
-bool IsWanted(const char* point) {
+// Empty without a directory.
+std::string FileOf(const std::string& point) {
   const char* const directory = std::getenv("STOP_AT");
-  return directory != nullptr && access((std::string(directory) + "/" + point).c_str(), F_OK) == 0;
+  return directory == nullptr ? "" : std::string(directory) + "/" + point;
 }
+
+bool IsWanted(const char* point) { return access(FileOf(point).c_str(), F_OK) == 0; }
 
 void StopIfWanted(const char* point) {
   if (IsWanted(point)) raise(SIGSTOP);
+}
+
+void HangIfWanted(const char* point) {
+  if (!IsWanted(point)) return;
+  const std::string told = FileOf(std::string(point) + ".hangs");
+  close(open(told.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+  while (IsWanted(point)) usleep(100000);
 }
 
 std::string PathOf(int descriptor) {
@@ -39,17 +51,25 @@ std::string PathOf(int descriptor) {
   return {path.data(), length < 0 ? 0 : static_cast<size_t>(length)};
 }
 
+bool IsJournal(int descriptor) { return PathOf(descriptor).ends_with(".journal"); }
+
 }  // namespace
 
 extern "C" {
 
 int fsync(int descriptor) {
   static auto* const next = Next<int(int)>("fsync");
-  const bool is_journal = PathOf(descriptor).ends_with(".journal");
-  while (is_journal && IsWanted("hang")) usleep(100000);
+  const bool is_journal = IsJournal(descriptor);
+  if (is_journal) HangIfWanted("hang");
   const int result = next(descriptor);
   if (is_journal) StopIfWanted("fsync");
   return result;
+}
+
+ssize_t pwrite(int descriptor, const void* bytes, size_t size, off_t at) {
+  static auto* const next = Next<ssize_t(int, const void*, size_t, off_t)>("pwrite");
+  if (IsJournal(descriptor)) HangIfWanted("hang_write");
+  return next(descriptor, bytes, size, at);
 }
 
 int rename(const char* from, const char* to) noexcept {
