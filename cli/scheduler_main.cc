@@ -153,9 +153,10 @@ std::optional<Error> EndIn(const Envelope& envelope) {
   if (const int code = CodeOf(end); code != 0) {
     return Error(static_cast<ExitCode>(code), "the job has ended: " + end.reason());
   }
-  return Error(ExitCode::kFailure,
-               "training has ended well, and summary.json is not written: see whether the disk of "
-               "--out answers");
+  const std::string result =
+      FLAGS_out.empty() ? "its result is not shown: see whether the disk of standard output answers"
+                        : "summary.json is not written: see whether the disk of --out answers";
+  return Error(ExitCode::kFailure, "training has ended well, and " + result);
 }
 
 // It tells of another job's end to whoever asks for this one's. Whoever has come so far has the

@@ -170,6 +170,26 @@ class JournalTest(cluster.ClusterTest):
         self.assertIn("and hangs, so it is ended", scheduler.output())
 
     @cluster.slow
+    def test_hanging_output(self):
+        """A scheduler without --out, whose standard output goes to a disk that does not answer."""
+        config = self.config(iterations=1000)
+        path = self.write("scheduler.prototxt", config)
+        scheduler = self.start(
+            "poseidon_scheduler", f"--config={path}", name="scheduler", prefix=self.stoppable()
+        )
+        daemons = self.start_by_hand(config, ("server-0", "worker-0"))
+        scheduler.await_output("iteration ")
+        self.hang_at("hang_output")
+        for daemon in daemons.values():
+            self.assertEqual(daemon.wait(), cluster.SUCCESS)
+        self.assertEqual(scheduler.wait(150), cluster.FAILURE)
+        self.assertIn(
+            "training has ended well, and its result is not shown: see whether the disk of standard output "
+            "answers; this process was told so",
+            scheduler.output(),
+        )
+
+    @cluster.slow
     def test_full_disk(self):
         config = self.config(iterations=cluster.ENDLESS)
         scheduler = self.start_scheduler("scheduler", config)

@@ -7,7 +7,8 @@
 // soon as it has; while there is one "rename", one that is about to give a *.solverstate its name.
 // While there is one "hang", whoever has a *.journal written to the disk waits for ever, alone, as
 // where the journal's file server does not answer; while there is one "hang_write", whoever writes
-// to the journal at all. Who waits has made a file "POINT.hangs".
+// to the journal at all; while there is one "hang_output", whoever writes to standard output. Who
+// waits has made a file "POINT.hangs".
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <unistd.h>
@@ -70,6 +71,12 @@ ssize_t pwrite(int descriptor, const void* bytes, size_t size, off_t at) {
   static auto* const next = Next<ssize_t(int, const void*, size_t, off_t)>("pwrite");
   if (IsJournal(descriptor)) HangIfWanted("hang_write");
   return next(descriptor, bytes, size, at);
+}
+
+ssize_t write(int descriptor, const void* bytes, size_t size) {
+  static auto* const next = Next<ssize_t(int, const void*, size_t)>("write");
+  if (descriptor == STDOUT_FILENO) HangIfWanted("hang_output");
+  return next(descriptor, bytes, size);
 }
 
 int rename(const char* from, const char* to) noexcept {
