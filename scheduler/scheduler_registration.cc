@@ -85,9 +85,10 @@ void SchedulerActor::TakeWordOfDeath(const wire::Register& request, Outbox& outb
 }
 
 bool SchedulerActor::OnLateRegister(const wire::Register& request, bool late, Outbox& outbox) {
-  // Nobody comes to a job that has all it began with, and has not begun.
+  // Nobody comes to a job that has all it began with, and has not begun: who may come later is to
+  // ask again.
   if (IsElastic() && !HasBegun() && roster_.complete() && !roster_.Find(request.incarnation())) {
-    return true;
+    return roster_.DifferenceFromJob(request).empty();
   }
   const bool repeated = roster_.Find(request.incarnation()).has_value();
   if (!Recovers() || repeated || !roster_.IsTaken(request)) return false;

@@ -270,6 +270,24 @@ TEST_F(ElasticSchedulerTest, AProcessLostBeforeTrainingEndsTheJobUnderTheNextSch
   EXPECT_THAT(TakeEnd(), testing::StartsWith("3 lost worker 1"));
 }
 
+// Who comes too early asks again; who can never come need not.
+TEST_F(ElasticSchedulerTest, ANodeOfAnotherBuildIsRefusedBeforeTrainingToo) {
+  options_.build = "1+aa";
+  StartScheduler();
+  RegisterAll();
+  constexpr NodeId kAny{Role::kWorker, -1};
+  Register(kAny, 10, 1, "node", "1+aa");
+  EXPECT_FALSE(HasSent(MessageKind::kRefused) || HasSent(MessageKind::kView));
+  Register(kAny, 11, 1, "node", "1+bb");
+  ASSERT_TRUE(HasSent(MessageKind::kRefused));
+  wire::End refusal;
+  ASSERT_TRUE(refusal.ParseFromString(outbox_.messages.back().body.ToString()));
+  EXPECT_EQ(
+      refusal.reason(),
+      "the scheduler refused this worker: it is of build 1+bb, the scheduler of 1+aa; install "
+      "the same build on every machine, and start this process again");
+}
+
 // Draws what happens to a job of two workers, and counts itself how often each was lost since an
 // iteration was done last.
 class LossCountTest : public SchedulerTest {

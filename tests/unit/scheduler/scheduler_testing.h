@@ -123,7 +123,7 @@ class SchedulerTest : public testing::Test {
   }
 
   void Register(const NodeId& node, uint64_t incarnation, int lanes = 1,
-                const std::string& host = "node") {
+                const std::string& host = "node", const std::string& build = "") {
     wire::Register request;
     request.mutable_node()->set_role(static_cast<uint32_t>(node.role));
     request.mutable_node()->set_rank(node.rank);
@@ -132,6 +132,7 @@ class SchedulerTest : public testing::Test {
       request.mutable_node()->add_endpoints("somewhere");
     }
     request.set_incarnation(incarnation);
+    request.set_build(build);
     Send(MakeEnvelope(MessageKind::kRegister, Here(kControlLane), request));
   }
 
