@@ -24,6 +24,9 @@ namespace fs = std::filesystem;
 // Before the writing process's number.
 constexpr std::string_view kMark = ".tmp";
 
+// By the permissions, or as the disk is mounted read-only: it is not worth another try.
+bool IsForbidden(int error) { return error == EACCES || error == EPERM || error == EROFS; }
+
 // So that the rename, too, survives a power cut. File systems that can't are no error: the file
 // itself is whole either way.
 void SyncDirectoryOf(const std::string& path) {
@@ -86,8 +89,10 @@ class TemporaryFile {
 
  private:
   [[noreturn]] void Fail(const char* what) {
-    const std::string cause = std::strerror(errno);
-    throw Error(ExitCode::kFailure, std::string(what) + " " + path_ + ": " + cause);
+    const int error = errno;
+    const std::string message = std::string(what) + " " + path_ + ": " + std::strerror(error);
+    if (IsForbidden(error)) throw ConfigError(message);
+    throw Error(ExitCode::kFailure, message);
   }
 
   std::string path_;

@@ -1,5 +1,6 @@
 #include "core/atomic_file.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -43,6 +44,23 @@ TEST(AtomicFile, ALinkStaysAndItsFileIsReplaced) {
   EXPECT_TRUE(std::filesystem::is_symlink(link));
   EXPECT_EQ(ContentOf(file), "new");
   EXPECT_TRUE(std::filesystem::is_regular_file(std::filesystem::symlink_status(file)));
+}
+
+// Nobody, not even root, makes a file there, however often it is tried.
+TEST(AtomicFile, AForbiddenPlaceIsTheWrongOneAndNoMatterOfTime) {
+  const std::string forbidden = "/sys/file";
+  for (const auto write : {WriteFileAtomically, WriteFileQuickly}) {
+    EXPECT_THAT(MessageOf<ConfigError>([&] { write(forbidden, "new"); }),
+                testing::StartsWith("can't create /sys/file.tmp"));
+  }
+  // One that is gone may come back with its file server.
+  const TemporaryDirectory directory;
+  try {
+    WriteFileAtomically(directory.Path("gone/file"), "new");
+    FAIL() << "there is no such directory";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.exit_code(), ExitCode::kFailure) << error.what();
+  }
 }
 
 }  // namespace
