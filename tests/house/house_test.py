@@ -7,7 +7,7 @@ Rules: a room includes only rooms on lower floors (cmake/floors.txt), by path fr
 includes its own header first, which proves that it compiles alone; a header begins with #pragma once;
 no circles between files, folders or rooms; no source or header over 500 lines; no folder of a room
 with over 30 sources and headers; no note of work left undone; spelling is American; the headers of include/ include each
-other and the standard library only; what git ignores no image gets.
+other and the standard library only; what git ignores no image gets; clang-tidy looks at every room's headers.
 """
 
 import pathlib
@@ -36,6 +36,9 @@ ALLOWED = {
 
 # Not rooms, but ours: they may include any room.
 BESIDE = ["tests"]
+
+# Folders whose headers clang-tidy looks at, as .clang-tidy lists them; the last is the build's.
+WITH_HEADERS = {"include/poseidon", *ALLOWED, *BESIDE, "header_check"} - {"include"}
 
 SOURCES = {".h", ".cc", ".cu", ".cuh", ".proto"}
 # A schema is read as a table, so it may be long.
@@ -222,6 +225,22 @@ def check_images(root):
             yield f".dockerignore: lacks {path}, which an image would get (.gitignore)"
 
 
+def check_tidy(root):
+    if not (root / ".clang-tidy").is_file():
+        return
+    for number, line in enumerate(lines_of(root, ".clang-tidy"), 1):
+        match = re.match(r"HeaderFilterRegex: '\(([^)]*)\)/", line)
+        if not match:
+            continue
+        listed = set(match[1].split("|"))
+        for folder in sorted(WITH_HEADERS - listed):
+            yield f".clang-tidy:{number}: HeaderFilterRegex lacks {folder} (cmake/floors.txt)"
+        for folder in sorted(listed - WITH_HEADERS):
+            yield f".clang-tidy:{number}: HeaderFilterRegex has {folder}, which is no room"
+        return
+    yield ".clang-tidy: has no HeaderFilterRegex with a list of the rooms"
+
+
 def check_undone(root):
     for file in files(root, TEXT_FOLDERS, TEXTS):
         for number, line in enumerate(lines_of(root, file), 1):
@@ -246,6 +265,7 @@ CHECKS = [
     check_lengths,
     check_folders,
     check_images,
+    check_tidy,
     check_undone,
     check_spelling,
     check_front_door,
@@ -424,6 +444,21 @@ class HouseTest(unittest.TestCase):
             self.assert_one({**tree, ".dockerignore": lacking}, f".dockerignore: lacks {line},")
         del tree[".dockerignore"]
         self.assertEqual(len(self.check(tree)), 3)
+
+    def test_clang_tidy_looks_at_the_headers_of_each_room(self):
+        listed = sorted(WITH_HEADERS)
+
+        def tree(names):
+            return {
+                ".clang-tidy": f"Checks: '*'\nHeaderFilterRegex: '({'|'.join(names)})/.*\\.h$'\n"
+            }
+
+        self.assertEqual(self.check(tree(listed)), [])
+        for name in listed:
+            lacking = [other for other in listed if other != name]
+            self.assert_one(tree(lacking), f".clang-tidy:2: HeaderFilterRegex lacks {name}")
+        self.assert_one(tree([*listed, "attic"]), ".clang-tidy:2: HeaderFilterRegex has attic")
+        self.assert_one({".clang-tidy": ""}, ".clang-tidy: has no HeaderFilterRegex")
 
     def test_undone(self):
         for word in ["TO" "DO", "FIX" "ME", "XX" "X"]:

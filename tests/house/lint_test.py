@@ -106,6 +106,16 @@ class Known(Tree):
                 self.lint.sources()
 
 
+class ShellScripts(unittest.TestCase):
+    def test_those_of_packages_are_among_them(self):
+        paths = ["packaging/make_manual", "packaging/bash_completion", "packaging/symbols.map"]
+        paths += ["deploy/kubernetes/node.sh", "tools/demo", "tools/lint", ".ci/run", "README.md"]
+        self.assertEqual(
+            sorted(load().shell_scripts(paths)),
+            sorted({*paths} - {"packaging/symbols.map", "tools/lint", "README.md"}),
+        )
+
+
 @unittest.skipUnless(shutil.which("clang-tidy"), "clang-tidy is not installed")
 class Together(Tree):
     """Sources that clang-tidy looks at together, with the project's own .clang-tidy."""
