@@ -27,22 +27,39 @@ std::optional<std::string> SimilarFile(const fs::path& path) {
   return (directory / *name).string();
 }
 
-std::optional<std::string> MeantFile(const std::string& path) {
-  const auto above_program = FindNamedFile(ProgramDirectory() + "/poseidon", path);
-  return above_program ? above_program : SimilarFile(path);
+// Where the program is installed (packaging/CMakeLists.txt).
+std::optional<std::string> InstalledFile(const fs::path& path) {
+  const fs::path installed = fs::path(ProgramDirectory()).parent_path() / "share/poseidon" / path;
+  std::error_code ignored;
+  if (path.is_absolute() || !fs::exists(installed, ignored)) return std::nullopt;
+  return installed.string();
+}
+
+// What is there but can't be looked at, such as a loop of links, is for its reader to tell.
+bool IsThere(const std::string& path) {
+  std::error_code unknown;
+  return path.empty() || fs::exists(path, unknown) || unknown;
 }
 
 }  // namespace
 
+std::optional<std::string> FileMeantBy(const std::string& path) {
+  if (IsThere(path)) return std::nullopt;
+  if (auto above_program = FindNamedFile(ProgramDirectory() + "/poseidon", path)) {
+    return above_program;
+  }
+  if (auto installed = InstalledFile(path)) return installed;
+  return SimilarFile(path);
+}
+
 const std::string& CheckInputFile(const std::string& path) {
-  // What is there but can't be looked at, such as a loop of links, is for its reader to tell.
-  std::error_code unknown;
-  if (path.empty() || fs::exists(path, unknown) || unknown) return path;
+  if (IsThere(path)) return path;
   std::string message = "can't read " + path + ": No such file or directory";
+  std::error_code unknown;
   if (fs::path(path).is_relative()) {
     message += " (the working directory is " + fs::current_path(unknown).string() + ")";
   }
-  const auto meant = MeantFile(path);
+  const auto meant = FileMeantBy(path);
   throw ConfigError(message + (meant ? "; did you mean " + *meant + "?" : ""));
 }
 

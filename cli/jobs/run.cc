@@ -13,6 +13,7 @@
 #include "caffe_adapter/net/solver.h"
 #include "cli/input/data_command.h"
 #include "cli/input/flags.h"
+#include "cli/input/input_file.h"
 #include "cli/input/output_directory.h"
 #include "cli/jobs/run_hosts.h"
 #include "core/process/bounded_output.h"
@@ -41,6 +42,33 @@ void CheckData(const JobConfig& config, const Solver& solver) {
     for (const SolverNet& test : solver.tests) DescribeNet(test);
   } catch (const DataError& error) {
     throw DataError(std::string(error.what()) + "; " + HowToMakeData(config));
+  }
+}
+
+// What is to be said of the data of that job, if they can't be read: a sentence behind others.
+std::string LackOfData(const std::string& config_path) {
+  try {
+    const JobConfig config = ReadJobConfig(config_path);
+    if (config.job.training().engine() == Training::TORCH) {
+      CheckData(config, LoadSolver(SolverPath(config)));
+    }
+  } catch (const DataError& error) {
+    return std::string(" Its data can't be read, either: ") + error.what();
+  } catch (const Error&) {
+    // What else is wrong shows when that config is given.
+  }
+  return "";
+}
+
+// The job of --config. Where another file may have been meant, as away from the repository's root,
+// the error also has what its data need, so that nobody has to find that out by a second error.
+JobConfig ConfigOfJob() {
+  try {
+    return JobConfigFromFlags();
+  } catch (const ConfigError& error) {
+    const auto meant = HostsGiven() ? std::nullopt : FileMeantBy(FLAGS_config);
+    if (!meant) throw;
+    throw ConfigError(error.what() + LackOfData(*meant));
   }
 }
 
@@ -338,7 +366,7 @@ ExitCode Run(const std::vector<std::string>& program) {
   const BoundedOutput errors(std::cerr, STDERR_FILENO);
   JobClusterOptions options;
   options.program = program;
-  options.config = JobConfigFromFlags();
+  options.config = program.empty() ? ConfigOfJob() : JobConfigFromFlags();
   Job& job = options.config.job;
   options.scheduler_port_set = job.cluster().has_scheduler_port();
   Cluster& cluster = *job.mutable_cluster();

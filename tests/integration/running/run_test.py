@@ -69,9 +69,10 @@ class DataTest(cluster.ClusterTest):
 
     CONFIG = os.path.join(cluster.REPOSITORY, "configs", "lenet_digits.prototxt")
 
-    def poseidon(self, *arguments):
+    def poseidon(self, *arguments, program=None):
+        program = program or os.path.abspath(os.path.join(cluster.programs(), "poseidon"))
         return subprocess.run(
-            [os.path.abspath(os.path.join(cluster.programs(), "poseidon")), *arguments],
+            [program, *arguments],
             cwd=self.directory,
             capture_output=True,
             text=True,
@@ -122,9 +123,35 @@ class DataTest(cluster.ClusterTest):
         self.assertIn("poseidon convert --help", run.stderr)
 
     def test_config_that_is_not_under_the_working_directory(self):
-        run = self.poseidon("run", "--config=configs/lenet_digits.prototxt")
-        self.assertEqual(run.returncode, cluster.CONFIG_ERROR)
-        self.assertIn(f"(the working directory is {self.directory})", run.stderr)
+        self.check_meant_config(self.CONFIG)
+
+    def test_config_of_an_installation(self):
+        """Where the program is in bin, its configs are in share/poseidon."""
+        program = self.path("usr/bin/poseidon")
+        configs = self.path("usr/share/poseidon/configs")
+        for path in (program, configs):
+            os.makedirs(os.path.dirname(path))
+        shutil.copy(os.path.join(cluster.programs(), "poseidon"), program)
+        os.symlink(os.path.join(cluster.REPOSITORY, "configs"), configs)
+        self.check_meant_config(os.path.join(configs, "lenet_digits.prototxt"), program)
+
+    def check_meant_config(self, config, program=None):
+        """The path from the repository's root is refused with that of the config, and with the command that makes
+        its data until they are here."""
+
+        def message():
+            run = self.poseidon("run", "--config=configs/lenet_digits.prototxt", program=program)
+            self.assertEqual(run.returncode, cluster.CONFIG_ERROR)
+            return run.stderr
+
+        place = f"(the working directory is {self.directory}); did you mean {config}?"
+        refusal, command = message().split("this makes it: ")
+        self.assertIn(f"{place} Its data can't be read, either: out/digits/train_lmdb: ", refusal)
+        made = subprocess.run(
+            command, shell=True, cwd=self.directory, check=False, capture_output=True, text=True
+        )
+        self.assertEqual(made.returncode, cluster.SUCCESS, made.stderr)
+        self.assertTrue(message().endswith(f"{place}\n"))
 
 
 class OutputTest(cluster.ClusterTest):
