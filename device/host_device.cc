@@ -1,6 +1,5 @@
 #include "device/host_device.h"
 
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -11,6 +10,7 @@
 #include "core/alignment.h"
 #include "core/error.h"
 #include "core/process/blocked_signals.h"
+#include "core/steady_now.h"
 
 namespace poseidon {
 namespace {
@@ -22,7 +22,7 @@ class Moment {
   void Reach(bool by_failing) {
     {
       const std::lock_guard lock(mutex_);
-      reached_ = std::chrono::steady_clock::now();
+      reached_ = SteadyNow();
       failed_ = by_failing;
     }
     changed_.notify_all();
@@ -33,7 +33,7 @@ class Moment {
     if (failed_) throw std::runtime_error("it waited for a device that has failed");
   }
   // When it was reached, if it has been, and not by failing.
-  std::optional<std::chrono::steady_clock::time_point> reached() const {
+  std::optional<Time> reached() const {
     const std::lock_guard lock(mutex_);
     return failed_ ? std::nullopt : reached_;
   }
@@ -41,7 +41,7 @@ class Moment {
  private:
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::optional<std::chrono::steady_clock::time_point> reached_;
+  std::optional<Time> reached_;
   bool failed_ = false;  // its device has
 };
 
