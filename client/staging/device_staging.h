@@ -8,11 +8,11 @@
 //
 // The layers of a bucket leave together, when the last of their gradients is there, and come back
 // together. Copies are ordered by events behind what the program has in its streams, and nothing in
-// a stream calls back: a thread of the stage's own waits until a gradient is on the host
+// a stream calls back: a thread of the staging's own waits until a gradient is on the host
 // (client/staging/arrival_thread.h), and on the device nobody waits but streams. A bucket's new
 // values leave for the device as soon as the training thread hears of them, in any call of the
-// stage, lowest layer first. So one bucket's way to the host, another's over the wire and a third's
-// back go on at the same time.
+// staging, lowest layer first. So one bucket's way to the host, another's over the wire and a
+// third's back go on at the same time.
 //
 // With several devices, replicas of one net, a layer's gradients are added up among them first,
 // each copies its own share, and the shares of new values are gathered again
@@ -31,7 +31,7 @@
 // What workers update may be updated by the devices themselves: layers under SFB from factors
 // (LayerExchange::product_update), which all go to each device when they are on the host, others
 // from what has been reduced of all workers' gradients (LayerExchange::dense_update). Where the
-// worker is alone its gradient never leaves the devices, and the stage only tells the exchange of
+// worker is alone its gradient never leaves the devices, and the staging only tells the exchange of
 // it. The host has the values only after SyncToHost.
 //
 // Gradients may be packed by the devices, behind the reduction: each device packs its share
@@ -140,7 +140,7 @@ class DeviceStaging {
   // Whether devices update the bucket's layers.
   bool HasUpdates(const StagedBucket& bucket) const;
   void MakeBuckets();
-  // What the stage has for the exchange's plan.
+  // What the staging has for the exchange's plan.
   void MakeFactorStaging();
   void MakeFeedbackStaging();
   // Returns when all that is in the devices' own streams now is done.

@@ -90,7 +90,7 @@ class LayerExchange {
   // first GradientReady; after the last iteration for the values that came of it. In parts.
   virtual void AddExposed(Duration /*stood_still*/) {}
 
-  // Where copies are written down; outlives the stage. Null: nowhere.
+  // Where copies are written down; outlives the staging. Null: nowhere.
   virtual Trace* trace() { return nullptr; }
 };
 

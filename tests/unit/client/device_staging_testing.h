@@ -225,7 +225,7 @@ class TestExchange : public LayerExchange {
     return {hosts_[layer].values.begin(), hosts_[layer].values.end()};
   }
 
-  Trace* timeline = nullptr;  // before the stage is made
+  Trace* timeline = nullptr;  // before the staging is made
   std::function<void(int layer)> at_gradient_ready;
   int waits = 0;  // of WaitUntil for news
   // The wire's half where devices update: another worker's factors, or this one's, which nobody
