@@ -33,12 +33,14 @@ room() {
 }
 try() {
   [ -x "$programs/$1" ] || return
-  said=$("$programs/$1" --version 2>&1 >/dev/null) || say broken "$1" "$(printf %s "$said" | tail -n 1)"
+  said=$("$programs/$1" --version 2>&1 >/dev/null) ||
+    say broken "$1" "$(printf %s "$said" | tail -n 1)"
 }
 can_read() { [ -r "$1" ] && { [ ! -d "$1" ] || [ -r "$1/data.mdb" ] || [ -r "$1/CURRENT" ]; }; }
 look_up() {
   device=
-  address=$({ getent ahostsv4 "$1" || getent ahostsv6 "$1" || getent ahosts "$1"; } | sed -n '1s/ .*//p')
+  address=$({ getent ahostsv4 "$1" || getent ahostsv6 "$1" || getent ahosts "$1"; } |
+    sed -n '1s/ .*//p')
   say resolved "$1" "$address"
   [ -n "$address" ] &&
     device=$(ip -o route get "$address" 2>/dev/null | sed -n 's/.* dev \([^ ]*\).*/\1/p') &&

@@ -46,8 +46,19 @@ constexpr const char* kHosts[] = {"node0\nalice@node1  10.0.0.2  slots=2\nnode2 
 
 // Of worker 1, which has lost the scheduler, and of a server.
 constexpr const char* kEvents[] = {
-    R"({"version":1,"role":3,"rank":1,"process":7,"host":"node1","clock":"a","wall_clock_ns":5,"written_ns":900,"exit_code":3,"reason":"lost the scheduler at tcp://node0:9700","layers":["fc"],"buckets":["fc"],"columns":[],"lanes":[{"lane":2,"events":[[100,1,31,2,0,2,1,64,3,0,0,0],[150,2,32,2,0,2,1,64,3,0,0,0]]}],"connections":[{"role":1,"rank":0,"lane":0,"state":"established","unconfirmed_bytes":5,"retransmissions":1,"window_closed":false}],"available_memory":99,"resident_memory":5,"out_of_memory_kills":0}
-{"version":1,"role":2,"rank":0,"process":8,"host":"node0","clock":"b","wall_clock_ns":6,"written_ns":800,"exit_code":3,"reason":"lost worker 1 (node1, process 7), last heard 3 s ago","layers":[],"buckets":["fc"],"columns":[],"lanes":[{"lane":2,"events":[[120,2,31,3,1,2,1,64,3,0,0,0],[130,1,32,3,1,2,1,64,3,0,0,0]]}],"connections":[],"available_memory":99,"resident_memory":5,"out_of_memory_kills":0})"};
+    R"({"version":1,"role":3,"rank":1,"process":7,"host":"node1","clock":"a","wall_clock_ns":5,)"
+    R"("written_ns":900,"exit_code":3,"reason":"lost the scheduler at tcp://node0:9700",)"
+    R"("layers":["fc"],"buckets":["fc"],"columns":[],"lanes":[{"lane":2,"events":[[100,1,31,2,)"
+    R"(0,2,1,64,3,0,0,0],[150,2,32,2,0,2,1,64,3,0,0,0]]}],"connections":[{"role":1,"rank":0,)"
+    R"("lane":0,"state":"established","unconfirmed_bytes":5,"retransmissions":1,)"
+    R"("window_closed":false}],"available_memory":99,"resident_memory":5,)"
+    R"("out_of_memory_kills":0})"
+    "\n"
+    R"({"version":1,"role":2,"rank":0,"process":8,"host":"node0","clock":"b","wall_clock_ns":6,)"
+    R"("written_ns":800,"exit_code":3,"reason":"lost worker 1 (node1, process 7),)"
+    R"( last heard 3 s ago","layers":[],"buckets":["fc"],"columns":[],"lanes":[{"lane":2,)"
+    R"("events":[[120,2,31,3,1,2,1,64,3,0,0,0],[130,1,32,3,1,2,1,64,3,0,0,0]]}],)"
+    R"("connections":[],"available_memory":99,"resident_memory":5,"out_of_memory_kills":0})"};
 
 template <size_t Count>
 void WriteTexts(const fs::path& directory, const char* const (&texts)[Count]) {
