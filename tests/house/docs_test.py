@@ -3,7 +3,7 @@
   docs_test.py SOURCE_DIR
 
 Job config fields with types and defaults, exit codes, messages of the wire, summary's keys, verbs and
-daemons' flags, and links to files. Also that no line of prose is too wide to read.
+daemons' flags, and links to files. Also that no line of prose, of pages and of configs, is too wide to read.
 """
 
 import pathlib
@@ -62,6 +62,15 @@ def prose(markdown):
         indented = line.startswith("    ") and (indented or after_blank)
         after_blank = not line.strip()
         if not (fenced or indented or re.match(r"\s*\||\[[^\]]+\]: |```", line)):
+            yield number, line
+
+
+def prose_of_config(prototxt):
+    """(number, line) of what ends with a comment, or has nothing but a text and its field's name."""
+    text = r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\''
+    for number, line in enumerate(prototxt.splitlines(), 1):
+        code = re.sub(text, '""', line)
+        if "#" in code or re.fullmatch(r'\s*(\w+:\s*)?""\s*', code):
             yield number, line
 
 
@@ -320,14 +329,21 @@ class ReadMe(unittest.TestCase):
 
 
 class Layout(unittest.TestCase):
-    def test_prose_is_at_most_120_columns_wide(self):
+    def assert_not_wide(self, paths, prose_of):
         wide = [
-            f"{page}:{number}: {len(line)} columns"
-            for page in pages()
-            for number, line in prose(page.read_text(encoding="utf-8"))
+            f"{path.relative_to(ROOT)}:{number}: {len(line)} columns"
+            for path in paths
+            for number, line in prose_of(path.read_text(encoding="utf-8"))
             if len(line) > 120
         ]
-        self.assertFalse(wide, "\n".join(wide))
+        if wide:
+            self.fail("\n" + "\n".join(wide))
+
+    def test_prose_is_at_most_120_columns_wide(self):
+        self.assert_not_wide(pages(), prose)
+
+    def test_comments_and_texts_of_configs_are_at_most_120_columns_wide(self):
+        self.assert_not_wide(sorted((ROOT / "configs").rglob("*.prototxt")), prose_of_config)
 
     def test_what_counts_as_prose(self):
         page = (
@@ -336,6 +352,14 @@ class Layout(unittest.TestCase):
         )
         lines = [line for _, line in prose(page) if line]
         self.assertEqual(lines, ["text", "more", "- item", "    of it"])
+
+    def test_what_counts_as_prose_of_a_config(self):
+        config = (
+            '# comment\nabout: "a # b"\n  "more \\" text"\nnet { }  # why\n'
+            'net { name: "# none" }\nworkers: 2\n'
+        )
+        numbers = [number for number, _ in prose_of_config(config)]
+        self.assertEqual(numbers, [1, 2, 3, 4])
 
 
 if __name__ == "__main__":
