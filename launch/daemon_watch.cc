@@ -159,6 +159,7 @@ class Watch {
       // The one before may have died before it wrote that down.
       if (index == 0 && stop_signal_ && requests_.empty()) requests_.push_back(*stop_signal_);
     } catch (const Error& error) {
+      now = SteadyNow();  // a host that reads nothing is waited for
       past.due = past.backoff.AfterDeath(now);
       Say(NotStartedNews(daemons_[index].name(), error, past.due - now));
     }

@@ -106,14 +106,15 @@ ExitStatus Interpret(const ExitStatus& shell, const ChildProcess& process) {
 }
 
 // What stands behind kResult. Throws Error where only a part of it has come.
-std::string ResultIn(const std::string& path, bool expected) {
-  const std::string advice = "; is there room for " + path + "?";
+std::string ResultIn(const std::string& path, bool ended_well) {
+  // Else the connection may be what has cut it off.
+  const std::string advice = ended_well ? "; is there room for " + path + "?" : "";
   std::ifstream file(path, std::ios::binary);
   std::string line;
   size_t found = std::string::npos;
   while (found == std::string::npos && std::getline(file, line)) found = line.rfind(kResult);
   if (found == std::string::npos) {
-    if (!expected) return "";
+    if (!ended_well) return "";
     throw Error(ExitCode::kFailure, "nothing of it has come" + advice);
   }
   size_t size = 0;
@@ -128,10 +129,13 @@ std::string ResultIn(const std::string& path, bool expected) {
 // badly before it was brought. That it can't be kept is no failure of the program's; a part of it
 // would be taken for the whole.
 void KeepResult(const std::string& path, const std::string& name, bool ended_well) {
+  std::error_code ignored;
   try {
-    WriteFileAtomically(path, ResultIn(path, ended_well));
+    const std::string result = ResultIn(path, ended_well);
+    // There may be room for one of them, and who watches all nodes does not wait for a disk.
+    std::filesystem::remove(path, ignored);
+    WriteFileQuickly(path, result);
   } catch (const Error& error) {
-    std::error_code ignored;
     std::filesystem::remove(path, ignored);
     LOG(ERROR) << "the result of " << name << " is lost: " << error.what();
   }

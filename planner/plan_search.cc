@@ -97,7 +97,7 @@ void PlanSearch::Run() {
 bool PlanSearch::hidden() const { return least_ <= predictor_.ComputeSeconds() * kAsGoodAsHidden; }
 
 bool PlanSearch::MayGoOn(int64_t most) {
-  if (hidden() || options_.stop.stop_requested()) return false;
+  if (!GoesOn()) return false;
   if (messages_ < most) return true;
   limited_stages_.insert(stage_name_);
   return false;
@@ -109,8 +109,6 @@ SearchReport PlanSearch::report() const {
   report.predicted = predicted_;
   if (hidden()) {
     report.hidden = 1;
-  } else if (options_.stop.stop_requested()) {
-    report.needless = 1;
   } else if (limited_stages_.empty()) {
     report.complete = 1;
   } else {
@@ -135,7 +133,10 @@ std::optional<double> PlanSearch::Predict(const PlanCandidate& candidate, int64_
                                           double limit) {
   const Plan plan = Build(candidate);
   const int64_t messages = MessagesPerIteration(plan, predictor_.cluster());
-  if (messages > most_messages) return std::nullopt;
+  if (messages > most_messages) {
+    limited_stages_.insert(stage_name_);
+    return std::nullopt;
+  }
   if (!tried_.insert(plan.SerializeAsString()).second) return std::nullopt;
   const std::string kind = KindOf(plan);
   const double least = predictor_.LeastSeconds(plan);
@@ -254,9 +255,11 @@ void PlanSearch::TrySizes(int64_t most) {
                    [](const auto& a, const auto& b) { return a.messages < b.messages; });
   const auto try_those = [&](int64_t until, bool own_chunks_only) {
     for (const FamilyMember& member : families_) {
-      if (!MayGoOn(until)) return;
       if (own_chunks_only && !member.own_chunks) continue;
-      if (member.estimate < seconds_) Try(member.candidate, kMostCandidateMessages);
+      if (member.estimate >= seconds_) continue;
+      // What the first round leaves over the second one comes to.
+      if (own_chunks_only ? messages_ >= until || !GoesOn() : !MayGoOn(until)) return;
+      Try(member.candidate, kMostCandidateMessages);
     }
   };
   try_those(most - kMostOtherChunkMessages, true);

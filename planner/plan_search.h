@@ -100,7 +100,8 @@ class PlanSearch {
   void TryInOrder(std::vector<Estimated>& candidates, int64_t most);
   // For a trial, which may see it otherwise.
   void Keep(const std::string& kind, const PlanCandidate& candidate, double seconds);
-  // Asked by who has something left to predict.
+  bool GoesOn() const { return !hidden() && !options_.stop.stop_requested(); }
+  // Asked by who has something left to predict: if it may not, the stage is limited.
   bool MayGoOn(int64_t most);
   // How many messages there will be when a stage ends that may have so many.
   int64_t BeginStage(const char* name, int64_t most) {

@@ -55,7 +55,8 @@ Found SearchBoth(Predictor& predictor, const Communication& communication,
   Found found = Search(predictor, communication, options);
   if (found.hidden) {
     needless.request_stop();
-    found.report.Add(second.get().report);
+    // How far it has come by then is not the same in two runs.
+    found.report.Add({.searches = 1, .needless = 1, .limited_stages = {}});
     return found;
   }
   const Found other = second.get();
@@ -227,7 +228,7 @@ Plan PlanByTime(Predictor& predictor, const Communication& communication, const 
     for (size_t i = 0; i < found.size(); ++i) trials.Add(found[i], i == 0);
     plan = trials.Run(report).value_or(std::move(plan));
   }
-  if (searched) searched(report);
+  if (searched && !stop.stop_requested()) searched(report);
   NearestToTrial(predictor, farther, plan).Annotate(plan);
   return plan;
 }

@@ -61,7 +61,8 @@ struct SearchReport {
   void Add(const SearchReport& other);
 };
 
-// Is told of each search when it has ended; by several threads at once.
+// Is told of each search that was wanted, when it has ended; by several threads at once. Which
+// numbers of lanes are looked at beside each other depends on the machine's cores.
 using SearchListener = std::function<void(const SearchReport&)>;
 
 // With predictions (Predictor::Annotate), and simulated_ms if it was tried; of several predictors

@@ -39,6 +39,17 @@ void CheckStaleness(const ModelSpec& model, const Communication& communication) 
       "will do (Model::iterations), so that its workers would end with different parameters");
 }
 
+// After which a training in which no worker tells of anything is told of. Whoever waits for another
+// has had that reported by then: after one and a half deadlines where it is for servers only
+// (client/sync/sync_lane.cc), and two tenths later. With local steps an exchange's deadline is that
+// of a fragment, and a round, in which all have one, is what workers tell of.
+Duration QuietPatience(const Job& job) {
+  constexpr double kDeadlines = 2;
+  constexpr double kMost = 1e8;  // as of StallDeadline
+  return Seconds(std::min(kMost, kDeadlines * job.communication().fragments() *
+                                     ToSeconds(poseidon::StallDeadline(job))));
+}
+
 }  // namespace
 
 std::string SchedulerActor::SecondsText(Duration duration) {
@@ -51,7 +62,8 @@ SchedulerActor::SchedulerActor(SchedulerOptions options)
       roster_(
           options_.job, options_.job_fingerprint, options_.build,
           kFirstDataLane + (PlansLanes(options_.job) ? 1 : options_.job.communication().lanes())),
-      spares_(options_.job.recovery()) {
+      spares_(options_.job.recovery()),
+      quiet_(QuietPatience(options_.job)) {
   if (options_.journal && options_.journal->term >= 0) options_.epoch = options_.journal->base;
 }
 
@@ -400,6 +412,7 @@ void SchedulerActor::StartTraining(Outbox& outbox) {
   if (taking_over_ && was_training_) Tell("training went on without a scheduler", outbox);
   taking_over_ = programs_load_ = false;
   last_start_ = outbox.now;
+  quiet_.Heard(outbox.now);
   LookForProgress(outbox);
   if (IsElastic()) roster_.OpenTo(MostWorkers());
   if (snapshot_by_) RequestSnapshot(outbox);

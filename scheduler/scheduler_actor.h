@@ -54,6 +54,7 @@
 #include "scheduler/roster.h"
 #include "scheduler/spares.h"
 #include "scheduler/stall_reports.h"
+#include "scheduler/stragglers/quiet_watch.h"
 #include "transport/actor.h"
 #include "transport/membership/heartbeat.h"
 
@@ -152,7 +153,7 @@ class SchedulerActor : public Actor {
   void StartTraining(Outbox& outbox);
   void SendStart(const NodeId& node, Outbox& outbox) const;
   void OnProgress(const Envelope& envelope, Outbox& outbox);
-  // Tells of a training in which no worker gets on and none waits for another.
+  // Tells of a training in which no worker gets on, and none waits for another with a deadline.
   void LookForProgress(Outbox& outbox);
   void OnLayerTimes(const Envelope& envelope, Outbox& outbox);
   void OnSwitchPlan(const Envelope& envelope, Outbox& outbox);
@@ -385,7 +386,7 @@ class SchedulerActor : public Actor {
   std::optional<wire::End> end_;  // in kEnded
   Time last_start_{};             // when the present plan's training began
   Time last_progress_{};          // when one has done one; at first when training began
-  Time last_sign_{};              // when one has told of an iteration or a test
+  QuietWatch quiet_;              // of iterations and tests that workers tell of
 };
 
 }  // namespace poseidon

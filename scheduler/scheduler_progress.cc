@@ -7,14 +7,6 @@
 #include "transport/membership/member.h"
 
 namespace poseidon {
-namespace {
-
-// Of the stall deadline. Whoever waits for another has had that reported by then
-// (kStallCollection).
-constexpr double kQuiet = 1.5;
-
-}  // namespace
-
 void SchedulerActor::OnProgress(const Envelope& envelope, Outbox& outbox) {
   wire::Progress progress;
   if (envelope.from.node.role != Role::kWorker ||
@@ -22,7 +14,7 @@ void SchedulerActor::OnProgress(const Envelope& envelope, Outbox& outbox) {
     return;
   }
   progress.set_rank(envelope.from.node.rank);
-  last_sign_ = outbox.now;
+  quiet_.Heard(outbox.now);
   const bool is_test = progress.has_test_accuracy() || progress.has_test_loss();
   if (!is_test) {
     CountProgress(progress.iteration(), outbox.now);
@@ -48,22 +40,27 @@ void SchedulerActor::CountProgress(int64_t iteration, Time now) {
 }
 
 void SchedulerActor::LookForProgress(Outbox& outbox) {
-  const Duration patience = Seconds(kQuiet * ToSeconds(StallDeadline()));
-  const Duration quiet = outbox.now - std::max(last_sign_, last_start_);
+  outbox.SetTimer(kLookForProgress, quiet_.interval());
   // The other phases, and the end of a training, have a deadline of their own.
-  const bool waits_for_none = phase_ == Phase::kTraining && answered_.empty() && !IsCutOff();
-  if (quiet < patience || !waits_for_none) {
-    return outbox.SetTimer(kLookForProgress, std::max(patience - quiet, timing_.interval));
+  const bool has_deadline =
+      phase_ != Phase::kTraining || !answered_.empty() || !stalls_.empty() || IsCutOff();
+  if (has_deadline) quiet_.Heard(outbox.now);
+  const std::optional<Duration> quiet = quiet_.Look(outbox.now);
+  if (!quiet) return;
+  std::set<NodeId> waiting;
+  for (const auto& [rank, said] : awaits_the_last_) {
+    if (outbox.now - said <= StallCollection()) waiting.insert({Role::kWorker, rank});
   }
-  // A test that all workers take part in, or one of a program's only worker, may take any time.
-  Tell("no worker has ended an iteration for " + SecondsText(quiet) +
-           ", and none says that it waits for another: " + MissingFrom({}, false) +
-           " compute, read, test or write for so long, or hang there" +
+  // The job goes on: a test that all workers take part in, or one of a program's only worker, may
+  // take any time.
+  Tell("no worker has ended an iteration for " + SecondsText(*quiet) +
+           ", and no exchange is overdue: who computes, reads, tests or writes for so long may "
+           "hang: " +
+           MissingFrom(waiting, false) +
            (reached_ > 0
                 ? "; the last iteration that one has ended is " + std::to_string(reached_ - 1)
                 : ""),
        outbox);
-  outbox.SetTimer(kLookForProgress, quiet);
 }
 
 void SchedulerActor::OnNotice(const Envelope& envelope, Outbox& outbox) {

@@ -42,7 +42,7 @@ struct PlannedModel {
   std::vector<SampleInput> inputs;
   Limits limits;
   double slowest_factor = 1;  // how many times as long as usual the slowest worker computes
-  SearchReport search;        // of policy TIME
+  SearchReport search;        // of policy TIME; how many searches there are depends on the cores
 };
 
 // "searched: ...", a line that says what was looked at and what ended the search; empty where there
@@ -95,10 +95,11 @@ std::string PlanTable(const PlannedModel& planned);
 // `buckets[]` with `name`, `layers`, `scheme`, `codec`, `parameters`, `chunks`, `bytes_sent`,
 // `bytes_received` (by the most loaded machine), `predicted_ms`, `ready_ms`, `sent_ms`,
 // `fresh_ms`, `needed_ms`, `runner_up` (null if there is none) with `scheme` and `predicted_ms`;
-// `total`, `server_load`; `search` (null but of policy TIME) with `searches`, `predicted`,
-// `tried`, `too_large` and `more_to_try` of plans, how many searches ended `hidden`, `complete`,
-// `limited` or `needless`, and `limited_stages[]` (planner/time_planner.h); `limits` with `by`,
-// `without_ms` and `changes[]`, each with `change` and `iteration_ms` as predicted.
+// `total`, `server_load`; `search` (null where nothing is searched: policies but TIME, and local
+// steps) with `searches`, `predicted`, `tried`, `too_large` and `more_to_try` of plans, how many
+// searches ended `hidden`, `complete`, `limited` or `needless`, and `limited_stages[]`
+// (planner/time_planner.h); `limits` with `by`, `without_ms` and `changes[]`, each with `change`
+// and `iteration_ms` as predicted.
 std::string PlanJson(const PlannedModel& planned);
 
 // From the flags of `poseidon plan --help`. Throws ConfigError for what is missing or wrong.

@@ -242,7 +242,7 @@ std::string SearchText(const SearchReport& search) {
                      Searches(search.searches) + ", " + std::to_string(search.tried) +
                      " tried in virtual time";
   if (search.too_large > 0) text += ", " + std::to_string(search.too_large) + " too large for that";
-  if (search.more_to_try) text += ", and no more as trials take long";
+  if (search.more_to_try) text += ", and no more may be tried";
   const char* separator = "; ";
   const auto add = [&](int count, const std::string& why) {
     if (count == 0) return;

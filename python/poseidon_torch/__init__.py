@@ -16,6 +16,7 @@ Errors are PoseidonError and its classes. Thread safety: one thread.
 
 import atexit
 import contextlib
+import dataclasses
 import os
 import pathlib
 import sys
@@ -454,10 +455,10 @@ def _start(
         raise ConfigError(
             f"{', '.join(given)}: the job config says so itself (docs/configuration.md)"
         )
-    try:
-        job_options = JobOptions(**given)
-    except TypeError as error:
-        raise ConfigError(f"no such option: {error}") from None
+    unknown = set(given) - {field.name for field in dataclasses.fields(JobOptions)}
+    if unknown:
+        raise ConfigError(f"no such option: {', '.join(sorted(unknown))}")
+    job_options = JobOptions(**given)
     try:
         if _process.job is not None:
             untrained = Untrained(model, alike)

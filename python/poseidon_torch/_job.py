@@ -6,6 +6,7 @@ import dataclasses
 import datetime
 import functools
 import json
+import numbers
 import os
 import pathlib
 import random
@@ -185,13 +186,18 @@ class JobOptions:
     step_deadline_seconds: Optional[float] = None
 
     def __post_init__(self):
-        if self.servers is not None and self.servers < 1:
-            raise ConfigError(f"servers is {self.servers}; it must be at least 1")
-        for name in ("deadline_seconds", "step_deadline_seconds"):
-            seconds = getattr(self, name)
-            # As the job config's own deadlines (docs/configuration.md).
-            if seconds is not None and not 0.1 <= seconds <= 1e6:
-                raise ConfigError(f"{name} is {seconds}; it must be from 0.1 to 1,000,000")
+        # As the job config's own deadlines (docs/configuration.md).
+        seconds = (0.1, 1e6, "from 0.1 to 1,000,000")
+        for name, (least, most, said) in (
+            ("servers", (1, float("inf"), "at least 1")),
+            ("deadline_seconds", seconds),
+            ("step_deadline_seconds", seconds),
+        ):
+            value = getattr(self, name)
+            if value is None:
+                continue
+            if not isinstance(value, numbers.Real) or not least <= value <= most:
+                raise ConfigError(f"{name} is {value!r}; it must be a number, {said}")
 
     def text(self, place: Place, host: str, port: int, run: int, security: str) -> str:
         """The config; the same on all ranks, or the scheduler refuses them. `security` is a field of its own."""

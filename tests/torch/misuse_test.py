@@ -328,7 +328,11 @@ class Misuse(OneProcess):
             ("so is every here", {"local_steps": 50}),
             ("give overlap_steps", {"wait_for_all": False}),
             ("fragments is 2, and the model has 1 layers", {"fragments": 2}),
-            ("step_deadline_seconds is 0; it must be from 0.1", {"step_deadline_seconds": 0}),
+            ("no such option: size, wings", {"wings": 2, "size": 1}),
+            (
+                "step_deadline_seconds is 0; it must be a number, from 0.1",
+                {"step_deadline_seconds": 0},
+            ),
         ):
             with self.subTest(said), self.assertRaises(psd.ConfigError) as refused:
                 psd.DiLoCo(model, sgd(model), **options)

@@ -49,6 +49,7 @@ TEST(AtomicFile, ALinkStaysAndItsFileIsReplaced) {
 // Nobody, not even root, makes a file there, however often it is tried.
 TEST(AtomicFile, AForbiddenPlaceIsTheWrongOneAndNoMatterOfTime) {
   const std::string forbidden = "/sys/file";
+  if (!std::filesystem::exists("/sys/kernel")) GTEST_SKIP() << "there is no /sys here";
   for (const auto write : {WriteFileAtomically, WriteFileQuickly}) {
     EXPECT_THAT(MessageOf<ConfigError>([&] { write(forbidden, "new"); }),
                 testing::StartsWith("can't create /sys/file.tmp"));
