@@ -24,6 +24,7 @@ class CompatibilityCheck {
     CheckOtherwise();
     CheckElastic();
     CheckBalance();
+    CheckReplay();
     return std::move(refusals_);
   }
 
@@ -255,6 +256,22 @@ class CompatibilityCheck {
     if (training.device() != Training::CPU) {
       refuse("training.device", "a net on a device keeps its batch size; " + balanced + "use CPU");
     }
+  }
+
+  // What says how to train would be ignored without a word.
+  void CheckReplay() {
+    const Training& training = job_.training();
+    if (training.engine() != Training::REPLAY) return;
+    const auto refuse_if = [&](bool given, const std::string& field, const std::string& instead) {
+      if (!given) return;
+      const std::string reason = ": training.engine is REPLAY, which computes nothing and would ";
+      refusals_.push_back({field, field + reason + "ignore it; " + instead});
+    };
+    refuse_if(training.has_batch_per_worker(), "training.batch_per_worker",
+              "set training.replay.batch");
+    refuse_if(training.weights_size() > 0, "training.weights", "leave it out");
+    refuse_if(training.has_snapshot(), "training.snapshot", "leave it out");
+    refuse_if(training.has_large_batch(), "training.large_batch", "leave it out");
   }
 
   std::string WithMode() const {

@@ -17,8 +17,8 @@ struct Refusal {
 };
 
 // Everything about scheme, codec, staleness, place of the update, summation order, grid,
-// recovery and division of the batch that cannot work as the job asks for it; empty if all can.
-// Looks at no other setting.
+// recovery, division of the batch and replays that cannot work as the job asks for it; empty if all
+// can. Looks at no other setting.
 std::vector<Refusal> Refusals(const Job& job);
 
 // Whether the job asks for updates by servers: in so many words, or by a policy that has no others.

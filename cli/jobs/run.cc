@@ -104,8 +104,10 @@ std::optional<std::string> WhyNothingIsLeft(const Training& training, const Solv
   return path ? WhyNothingIsLeft(ReadSnapshot(*path), training, solver) : std::nullopt;
 }
 
+bool Replays(const JobConfig& config) { return config.job.training().engine() == Training::REPLAY; }
+
 // What training starts from, if a flag says so.
-void SetStart(const std::vector<std::string>& program, Training& training) {
+void SetStart(const std::vector<std::string>& program, JobConfig& config) {
   for (const char* flag : {"weights", "snapshot"}) {
     const std::string value = gflags::GetCommandLineFlagInfoOrDie(flag).current_value;
     if (FlagGiven(flag) && SplitAtCommas(value).empty()) {
@@ -119,6 +121,11 @@ void SetStart(const std::vector<std::string>& program, Training& training) {
   if (!FLAGS_weights.empty() && !FLAGS_snapshot.empty()) {
     throw ConfigError("give --snapshot to go on or --weights to start from, not both");
   }
+  if (Replays(config)) {
+    throw ConfigError("--weights and --snapshot are for nets that are trained, and " + config.path +
+                      " has training.engine REPLAY, which computes nothing; leave them out");
+  }
+  Training& training = *config.job.mutable_training();
   training.clear_weights();
   training.clear_snapshot();
   if (!FLAGS_weights.empty()) training.add_weights(FLAGS_weights);
@@ -268,8 +275,9 @@ std::string KeepLogs(const std::string& out, int restart) {
 // From where a job is run again that has written no snapshot on this machine.
 std::string StartOf(const JobClusterOptions& options) {
   if (!options.program.empty()) return "as it was started; its program has to find its checkpoint";
-  return options.hosts ? "from the newest snapshot that worker 0 finds"
-                       : "from where it was started, as it has written no snapshot yet";
+  return options.hosts && !Replays(options.config)
+             ? "from the newest snapshot that worker 0 finds"
+             : "from where it was started, as it has written no snapshot yet";
 }
 
 // A job that is run, and again after what may pass, as often as --restarts allows.
@@ -340,13 +348,14 @@ class RepeatedJob {
 };
 
 // The host of the first worker writes the snapshots, and only it can tell which is the newest. A
-// program looks for its own.
-void CheckRestarts(const std::vector<std::string>& program, const Training& training) {
+// program looks for its own, and a replay has none.
+void CheckRestarts(const std::vector<std::string>& program, const JobConfig& config) {
   if (FLAGS_restarts < 0) {
     throw ConfigError("--restarts is " + std::to_string(FLAGS_restarts) +
                       "; it must not be negative");
   }
-  if (FLAGS_restarts > 0 && HostsGiven() && program.empty() && training.snapshot() != "latest") {
+  if (FLAGS_restarts > 0 && HostsGiven() && program.empty() && !Replays(config) &&
+      config.job.training().snapshot() != "latest") {
     throw ConfigError(
         "--restarts with --hosts needs --snapshot=latest, since the snapshots are on the host of "
         "worker 0, which then looks for the newest");
@@ -373,8 +382,8 @@ ExitCode Run(const std::vector<std::string>& program) {
   if (!HostsGiven()) cluster.set_scheduler_host("127.0.0.1");
   SetMonitor(job);
   options.out = OutputDirectory(job.name(), options.config.path);
-  SetStart(program, *job.mutable_training());
-  CheckRestarts(program, job.training());
+  SetStart(program, options.config);
+  CheckRestarts(program, options.config);
   std::optional<Solver> solver;
   if (!program.empty()) {
     CheckProgram(options.config);

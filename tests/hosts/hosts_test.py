@@ -159,7 +159,7 @@ class RunOnHostsTest(TrainingTest):
         run = self.start_on_hosts(endless(cluster='scheduler_host: "192.0.2.1"'))
         self.assertEqual(run.wait(), cluster.CONFIG_ERROR)
         self.assertIn('cluster.scheduler_host is "192.0.2.1", and with --hosts', run.output())
-        run = self.start_on_hosts(endless(), "--restarts=1")
+        run = self.start_on_hosts('training { solver: "solver.prototxt" }', "--restarts=1")
         self.assertEqual(run.wait(), cluster.CONFIG_ERROR)
         self.assertIn("--restarts with --hosts needs --snapshot=latest", run.output())
 

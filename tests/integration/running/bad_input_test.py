@@ -184,6 +184,8 @@ class BadConfigTest(BadInputTest):
         for flag, value in (("snapshot", ""), ("weights", " ,"), ("hosts", "")):
             text = f"--{flag} is empty; name a file"
             self.run_config(REPLAY, cluster.CONFIG_ERROR, text, f"--{flag}={value}")
+        for flag in ("--snapshot=latest", "--weights=net.caffemodel"):
+            self.refuse(REPLAY, "has training.engine REPLAY, which computes nothing", flag)
 
     def test_flags_that_do_not_fit(self):
         slowed = f"cluster {{ workers: 4 deviation {{ worker: 3 }} }} {REPLAY}"

@@ -262,6 +262,23 @@ TEST_F(JobConfigTest, DevicesThatTrainAreChecked) {
                         "REPLAY"));
 }
 
+TEST_F(JobConfigTest, WhatAReplayWouldIgnoreIsRefused) {
+  const auto bad = [&](const std::string& fields) {
+    return ErrorOf("training { engine: REPLAY\n " + fields +
+                   " replay { layers { name: \"a\" parameters: 1 } } }");
+  };
+  EXPECT_EQ(bad("device: CPU precision: FLOAT32 iterations: 3 seed: 2 trace: true"), "");
+  const std::string reason =
+      ": training.engine is REPLAY, which computes nothing and would ignore it; ";
+  EXPECT_EQ(bad("batch_per_worker: 8"),
+            "job.prototxt:2:2: training.batch_per_worker" + reason + "set training.replay.batch");
+  for (const std::string field : {"weights: \"w.caffemodel\"", "snapshot: \"latest\"",
+                                  "large_batch { label_smoothing: 0.1 }"}) {
+    EXPECT_EQ(bad(field), "job.prototxt:2:2: training." +
+                              field.substr(0, field.find_first_of(": ")) + reason + "leave it out");
+  }
+}
+
 // As poseidon run's flags: a file may be right only with them, or only without.
 TEST_F(JobConfigTest, AChangeIsMadeBeforeTheChecks) {
   const std::string path = directory_.Write(
