@@ -372,6 +372,11 @@ class TrainingChecker {
       if (!recipe.has_warmup_iterations()) {
         fields_.Fail(field + "warmup_base_lr", field + "warmup_base_lr needs warmup_iterations");
       }
+    } else if (recipe.has_warmup_iterations() && !recipe.has_reference_batch()) {
+      fields_.Fail(field + "warmup_iterations",
+                   field +
+                       "warmup_iterations needs warmup_base_lr, or reference_batch, which scales "
+                       "the rate that the solver's base_lr warms up to");
     }
     CheckBatchGrowth(recipe);
     if (!(recipe.label_smoothing() >= 0 && recipe.label_smoothing() < 1)) {

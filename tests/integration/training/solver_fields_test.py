@@ -95,7 +95,10 @@ class SolverFieldsTest(solver_training.SolverTest):
         self.solver_with_snapshots(
             (r"base_lr: .*", 'type: "Adam" base_lr: 0.001 clip_gradients: 1')
         )
-        lars = "large_batch { lars {} warmup_iterations: 30 momentum_correction: false }"
+        lars = (
+            "large_batch { lars {} warmup_iterations: 30 warmup_base_lr: 0.0001 "
+            "momentum_correction: false }"
+        )
         expected = self.train_hash("policy: BYTES", lars)
         self.remove_snapshots()
         self.kill_after_snapshot(self.config("policy: BYTES", lars))

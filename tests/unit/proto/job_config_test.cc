@@ -279,6 +279,18 @@ TEST_F(JobConfigTest, WhatAReplayWouldIgnoreIsRefused) {
   }
 }
 
+TEST_F(JobConfigTest, AWarmUpGoesFromOneRateToAnother) {
+  const auto bad = [&](const std::string& recipe) {
+    return ErrorOf("training { solver: \"s\" large_batch {\n " + recipe + " } }\n");
+  };
+  EXPECT_EQ(bad("warmup_iterations: 500 warmup_base_lr: 0"), "");
+  EXPECT_EQ(bad("warmup_iterations: 500 reference_batch: 256"), "");
+  EXPECT_EQ(bad("warmup_iterations: 500"),
+            "job.prototxt:2:2: training.large_batch.warmup_iterations needs warmup_base_lr, or "
+            "reference_batch, which scales the rate that the solver's base_lr warms up to");
+  EXPECT_THAT(bad("warmup_base_lr: 0.1"), HasSubstr("warmup_base_lr needs warmup_iterations"));
+}
+
 // As poseidon run's flags: a file may be right only with them, or only without.
 TEST_F(JobConfigTest, AChangeIsMadeBeforeTheChecks) {
   const std::string path = directory_.Write(
