@@ -456,6 +456,17 @@ void CheckMonitor(const Job& job, const TextLocations& locations) {
   const JobFields fields(job, locations);
   const Monitor& monitor = job.monitor();
   fields.CheckRange("monitor.port", monitor.port(), 0, 65535);
+  const int nodes_port = job.cluster().scheduler_port();
+  // `poseidon run` finds ports for the nodes where none is set.
+  if (job.has_monitor() && job.cluster().has_scheduler_port() &&
+      (monitor.port() == nodes_port || monitor.port() == nodes_port + 1)) {
+    fields.Fail("monitor.port", "monitor.port is " + std::to_string(monitor.port()) +
+                                    ", at which the scheduler listens for its nodes "
+                                    "(cluster.scheduler_port is " +
+                                    std::to_string(nodes_port) +
+                                    ", and it takes the next port, too); give one of them another "
+                                    "port");
+  }
   fields.CheckRange("monitor.node_port", monitor.node_port(), 0, 65535);
   if (monitor.address().empty()) {
     fields.Fail("monitor.address", "monitor.address is empty; name the address to listen on");

@@ -350,6 +350,21 @@ TEST_F(JobConfigTest, MonitorIsChecked) {
   for (const std::string loopback : {"localhost", "127.0.0.1", "127.8.9.1", "::1", "[::1]"}) {
     EXPECT_EQ(bad("address: \"" + loopback + "\""), "");
   }
+  const auto at = [&](const std::string& scheduler, const std::string& monitor) {
+    return ErrorOf("cluster { scheduler_port: " + scheduler + " }\nmonitor { " + monitor + " }" +
+                   kTraining);
+  };
+  for (const std::string port : {"9780", "9779"}) {
+    EXPECT_EQ(
+        at(port, ""),
+        "job.prototxt:2:1: monitor.port is 9780, at which the scheduler listens for its nodes "
+        "(cluster.scheduler_port is " +
+            port + ", and it takes the next port, too); give one of them another port");
+  }
+  EXPECT_THAT(at("9700", "port: 9701"), HasSubstr("2:11: monitor.port is 9701, at which"));
+  EXPECT_EQ(at("9778", ""), "");
+  EXPECT_EQ(at("9781", ""), "");
+  EXPECT_EQ(bad("port: 9700"), "") << "poseidon run takes another scheduler_port";
   // A name may mean anything, and these addresses are every device's, or another machine's.
   for (const std::string other : {"0.0.0.0", "::", "10.1.2.3", "node7", "127.0.0.1.example"}) {
     EXPECT_THAT(bad("address: \"" + other + "\""),
