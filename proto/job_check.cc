@@ -1,5 +1,6 @@
 #include "proto/job_check.h"
 
+#include <cstdio>
 #include <limits>
 #include <set>
 #include <string>
@@ -450,6 +451,18 @@ void CheckClusterAndCommunication(const Job& job, const TextLocations& locations
   SecurityChecker(fields).Check();
   const std::vector<Refusal> refusals = Refusals(job);
   if (!refusals.empty()) fields.Fail(refusals.front().field, refusals.front().reason);
+}
+
+void CheckName(const Job& job, const TextLocations& locations) {
+  for (const unsigned char byte : job.name()) {
+    if (byte >= ' ' && byte != 0x7f) continue;
+    char text[5];
+    std::snprintf(text, sizeof text, "\\x%02x", byte);
+    JobFields(job, locations)
+        .Fail("name", "name has the control character " + std::string(text) +
+                          ", and logs and scripts of batch systems have it in one line; remove the "
+                          "character");
+  }
 }
 
 void CheckMonitor(const Job& job, const TextLocations& locations) {

@@ -23,6 +23,7 @@ uint64_t FingerprintOf(const Job& job) {
 
 // Checks a config that has been read and fills in the rest.
 void Complete(const TextLocations& locations, JobConfig& config) {
+  CheckName(config.job, locations);
   CheckClusterAndCommunication(config.job, locations);
   CheckTraining(config.job, locations);
   CheckMonitor(config.job, locations);

@@ -83,6 +83,19 @@ TEST_F(JobConfigTest, BadValuesAreNamedWithTheirPlace) {
               HasSubstr("heartbeat_interval_seconds is 0"));
 }
 
+// Scripts for batch systems, logs and results have the name in a line.
+TEST_F(JobConfigTest, NamesAreOfOneLine) {
+  const auto bad = [&](const std::string& name) {
+    return ErrorOf("\nname: \"" + name + "\"\n" + kTraining);
+  };
+  EXPECT_EQ(bad("a b/c'd-\u00e9"), "");
+  EXPECT_EQ(bad("a\\nb"),
+            "job.prototxt:2:1: name has the control character \\x0a, and logs and scripts of batch "
+            "systems have it in one line; remove the character");
+  EXPECT_THAT(bad("a\\tb"), HasSubstr("character \\x09,"));
+  EXPECT_THAT(bad("\\x7f"), HasSubstr("character \\x7f,"));
+}
+
 TEST_F(JobConfigTest, TiersAndDevicesAreChecked) {
   const auto bad = [&](const std::string& text) { return ErrorOf(text + kTraining); };
   const auto tier = [&](const std::string& text) {
