@@ -23,6 +23,8 @@ using Names = std::vector<std::string>;
 // Points of a sweep: what takes seconds to make, and some hundred megabytes.
 constexpr int kMostPoints = 100000;
 constexpr double kMostBatch = std::numeric_limits<int32_t>::max();
+// Workers, or servers, of a cluster (proto/job_check.cc).
+constexpr double kMostNodes = 1e6;
 
 bool HasTimes(const Replay& replay) {
   return std::any_of(replay.layers().begin(), replay.layers().end(), [](const ReplayLayer& layer) {
@@ -180,14 +182,17 @@ class SweepChecker {
     fields_.CheckAllKnown(field + ".net", "net", sweep.net(), NetNames(experiment_));
     if (sweep.system().empty()) fields_.Fail(field, "the sweep names no system");
     fields_.CheckAllKnown(field + ".system", "system", sweep.system(), SystemNames(experiment_));
-    const auto at_least_one = [this](const std::string& at, int value) {
-      fields_.CheckAtLeast(at, value, 1);
+    const auto nodes = [this](int least) {
+      return [this, least](const std::string& at, int value) {
+        fields_.CheckAtLeast(at, value, least);
+        fields_.CheckAtMost(at, value, kMostNodes);
+      };
     };
-    FieldChecks::ForEach(field + ".workers", sweep.workers(), at_least_one);
-    FieldChecks::ForEach(field + ".devices_per_worker", sweep.devices_per_worker(), at_least_one);
+    FieldChecks::ForEach(field + ".workers", sweep.workers(), nodes(1));
+    FieldChecks::ForEach(field + ".spare_servers", sweep.spare_servers(), nodes(0));
     FieldChecks::ForEach(
-        field + ".spare_servers", sweep.spare_servers(),
-        [this](const std::string& at, int value) { fields_.CheckAtLeast(at, value, 0); });
+        field + ".devices_per_worker", sweep.devices_per_worker(),
+        [this](const std::string& at, int value) { fields_.CheckAtLeast(at, value, 1); });
     FieldChecks::ForEach(field + ".bandwidth", sweep.bandwidth(),
                          [this](const std::string& at, const std::string& text) {
                            fields_.CheckRate(CheckBitRate, at, text);
@@ -228,7 +233,7 @@ class SweepChecker {
       fields_.CheckRate(ParsePositiveSeconds, of, text);
     };
     FieldChecks::ForEach(at + ".mtbf", failures.mtbf(), positive);
-    positive(at + ".replacement", failures.replacement());
+    fields_.CheckRate(ParseReplacementSeconds, at + ".replacement", failures.replacement());
     if (failures.has_snapshot_cost()) positive(at + ".snapshot_cost", failures.snapshot_cost());
     fields_.CheckAtLeast(at + ".losses", failures.losses(), 1);
   }

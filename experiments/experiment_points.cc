@@ -3,6 +3,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <set>
 
@@ -57,7 +58,9 @@ Cluster ClusterFor(const Sweep& sweep, const System& system, const Choice& choic
   // Set even where it is the default, so that the same point has the same bytes.
   cluster.set_workers(choice.workers.value_or(cluster.workers()));
   if (choice.spare_servers || !cluster.has_servers()) {
-    cluster.set_servers(cluster.workers() + choice.spare_servers.value_or(0));
+    // Of workers that nobody has checked yet: they may be as many as there are numbers.
+    const int64_t servers = int64_t{cluster.workers()} + choice.spare_servers.value_or(0);
+    cluster.set_servers(static_cast<int>(std::min<int64_t>(servers, INT32_MAX)));
   }
   Network& network = *cluster.mutable_network();
   network.set_bandwidth(choice.bandwidth.value_or(network.bandwidth()));

@@ -33,8 +33,8 @@ void FieldChecks::CheckAtLeast(const std::string& field, double value, double le
 
 void FieldChecks::CheckAtMost(const std::string& field, int64_t value, double most) const {
   if (static_cast<double>(value) <= most) return;
-  Fail(field, field.substr(field.rfind('.') + 1) + " is " + std::to_string(value) +
-                  "; it must be at most " + std::to_string(static_cast<int64_t>(most)));
+  Fail(field, NameOf(field) + " is " + std::to_string(value) + "; it must be at most " +
+                  std::to_string(static_cast<int64_t>(most)));
 }
 
 void FieldChecks::CheckKnown(const std::string& field, const std::string& what,

@@ -19,7 +19,7 @@ double GoodputOf(const ExperimentPoint& point, const Job& job, const SimulatedTr
   const Failures& failures = *point.failures;
   FailureScenario scenario;
   scenario.mtbf = ParsePositiveSeconds("mtbf", failures.mtbf(0));
-  scenario.replacement = ParsePositiveSeconds("replacement", failures.replacement());
+  scenario.replacement = ParseReplacementSeconds("replacement", failures.replacement());
   scenario.seed = failures.seed();
   scenario.losses = failures.losses();
   std::optional<double> snapshot;

@@ -18,6 +18,8 @@ namespace {
 // A server keeps a sum of gradients for each iteration that it may gather at the same time.
 constexpr double kMostStaleness = 100;
 constexpr double kMaxInt32 = std::numeric_limits<int32_t>::max();
+// Ranks are 32-bit numbers; what a cluster can really have is far below.
+constexpr double kMostMachines = 1e6;
 
 // Machines, the network between them, and the devices in them.
 class ClusterChecker {
@@ -38,9 +40,8 @@ class ClusterChecker {
 
   void CheckNodes() const {
     const Cluster& cluster = job().cluster();
-    // Ranks are 32-bit numbers; what a cluster can really have is far below.
-    fields_.CheckRange("cluster.workers", cluster.workers(), 1, 1000000);
-    fields_.CheckRange("cluster.servers", cluster.servers(), 1, 1000000);
+    fields_.CheckRange("cluster.workers", cluster.workers(), 1, kMostMachines);
+    fields_.CheckRange("cluster.servers", cluster.servers(), 1, kMostMachines);
     fields_.CheckRange("cluster.scheduler_port", cluster.scheduler_port(), 1, 65534);
     fields_.CheckRange("cluster.join_deadline_seconds", cluster.join_deadline_seconds(), 0.1, 1e6);
     if (cluster.scheduler_host().empty()) {
@@ -53,7 +54,7 @@ class ClusterChecker {
     const Network& network = job().cluster().network();
     for (int i = 0; i < network.tier_size(); ++i) {
       const std::string tier = "cluster.network.tier." + std::to_string(i) + ".";
-      fields_.CheckRange(tier + "members", network.tier(i).members(), 1, kMaxInt32);
+      fields_.CheckRange(tier + "members", network.tier(i).members(), 1, kMostMachines);
       if (!network.tier(i).has_bandwidth()) {
         fields_.Fail(tier + "bandwidth",
                      tier + "bandwidth is missing; say what the tier's uplink carries");

@@ -38,6 +38,15 @@ double ParsePositiveSeconds(const std::string& name, const std::string& text) {
   return ToSeconds(duration);
 }
 
+double ParseReplacementSeconds(const std::string& name, const std::string& text) {
+  constexpr double kMost = 1e6;  // of that field; and times of a simulation are in nanoseconds
+  const double seconds = ParsePositiveSeconds(name, text);
+  if (seconds <= kMost) return seconds;
+  throw ConfigError(name + " is \"" + text +
+                    "\"; it must be at most 1000000s, as long as a job waits for one "
+                    "(recovery.replacement_deadline_seconds)");
+}
+
 FailureScenario ParseFailures(const std::string& name, const std::string& text) {
   const size_t colon = text.find(':');
   if (colon == std::string::npos) {
@@ -48,8 +57,8 @@ FailureScenario ParseFailures(const std::string& name, const std::string& text) 
   FailureScenario scenario;
   scenario.mtbf =
       ParsePositiveSeconds(name + ", the time until a node fails", text.substr(0, colon));
-  scenario.replacement = ParsePositiveSeconds(name + ", the time until another process is there",
-                                              text.substr(colon + 1));
+  scenario.replacement = ParseReplacementSeconds(name + ", the time until another process is there",
+                                                 text.substr(colon + 1));
   return scenario;
 }
 

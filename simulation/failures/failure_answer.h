@@ -30,6 +30,10 @@ RecoveryChoice ParseRecoveryChoice(const std::string& text);
 // A duration above 0. Throws ConfigError that begins with `name`.
 double ParsePositiveSeconds(const std::string& name, const std::string& text);
 
+// Likewise until another process is in a lost one's place, which is at most as long as a job may be
+// told to wait for it.
+double ParseReplacementSeconds(const std::string& name, const std::string& text);
+
 // "MTBF:DURATION", such as "720h:1min", to a scenario's first fields. Throws ConfigError that
 // begins with `name`.
 FailureScenario ParseFailures(const std::string& name, const std::string& text);

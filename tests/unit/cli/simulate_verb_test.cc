@@ -353,6 +353,10 @@ TEST_F(SimulateFailuresTest, RefusesNonsense) {
   EXPECT_THAT(Output({"--failures=0h:1min"}), HasSubstr("it must be above 0"));
   EXPECT_THAT(Output({"--failures=-1h:1min"}),
               HasSubstr("--failures, the time until a node fails"));
+  EXPECT_THAT(Output({"--failures=720h:1300000h"}),
+              HasSubstr("the time until another process is there is \"1300000h\"; it must be at "
+                        "most 1000000s, as long as a job waits for one "
+                        "(recovery.replacement_deadline_seconds)"));
   EXPECT_THAT(
       Output({failures, "--recovery=replacing"}),
       HasSubstr("--recovery: recovery is \"replacing\"; it must be one of replace, shrink"));

@@ -48,6 +48,21 @@ TEST_F(ExperimentCheckTest, SaysWhatIsWrongAndWhere) {
               HasSubstr("iterations is 2000000000; it must be at most 500000"));
 }
 
+TEST_F(ExperimentCheckTest, RefusesMoreNodesThanThereCanBe) {
+  const auto sweep = [this](const std::string& fields) {
+    return Refusal(
+        "name: \"t\" net { name: \"n\" replay { layers { name: \"a\" parameters: 7 } } }"
+        " sweep { system: \"wfbp\" " +
+        fields + " }");
+  };
+  EXPECT_THAT(sweep("workers: 4 spare_servers: 2147483647"),
+              HasSubstr("spare_servers is 2147483647; it must be at most 1000000"));
+  EXPECT_THAT(sweep("workers: 2147483647 spare_servers: 1"),
+              HasSubstr("workers is 2147483647; it must be at most 1000000"));
+  EXPECT_THAT(sweep("cluster { workers: 2147483647 } spare_servers: 1"),
+              HasSubstr("cluster.workers is 2147483647; it must be between 1 and 1000000"));
+}
+
 // A grid's second size follows from the workers, before these are checked.
 TEST_F(ExperimentCheckTest, RefusesRowsOfNoWorkers) {
   EXPECT_THAT(

@@ -121,6 +121,9 @@ TEST_F(FailuresTest, SaysWhatIsWrongAndWhere) {
   EXPECT_THAT(Refusal("mtbf: \"10h\"", "mtbf: \"often\""), HasSubstr("mtbf: "));
   EXPECT_THAT(Refusal("mtbf: \"10h\" mtbf: \"100h\"", ""), HasSubstr("failures need mtbf"));
   EXPECT_THAT(Refusal("replacement: \"30s\"", "replacement: \"-1s\""), HasSubstr("replacement: "));
+  EXPECT_THAT(
+      Refusal("replacement: \"30s\"", "replacement: \"1300000h\""),
+      HasSubstr("experiment.prototxt:7:39: replacement is \"1300000h\"; it must be at most"));
   EXPECT_THAT(Refusal("losses: 4", "losses: 0"), HasSubstr("losses"));
   EXPECT_THAT(Refusal("\"5s\"", "\"5\""), HasSubstr("snapshot_cost: "));
   EXPECT_THAT(Refusal("snapshot:10min", "snapshots"),

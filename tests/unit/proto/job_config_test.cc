@@ -105,7 +105,9 @@ TEST_F(JobConfigTest, TiersAndDevicesAreChecked) {
   EXPECT_EQ(tier("members: 2 bandwidth: \"40Gbps\" latency: \"5us\""), "");
   EXPECT_EQ(tier("members: 0 bandwidth: \"40Gbps\""),
             "job.prototxt:3:9: cluster.network.tier.1.members is 0; it must be between 1 and "
-            "2147483647");
+            "1000000");
+  EXPECT_THAT(tier("members: 2147483647 bandwidth: \"40Gbps\""),
+              EndsWith("members is 2147483647; it must be between 1 and 1000000"));
   EXPECT_THAT(tier("bandwidth: \"40Gbps\""), HasSubstr("tier.1.members is 0"));
   EXPECT_THAT(tier("members: 2"), HasSubstr("3:2: cluster.network.tier.1.bandwidth is missing"));
   EXPECT_THAT(tier("members: 2 bandwidth: \"0bps\""), HasSubstr("tier.1.bandwidth is 0"));
