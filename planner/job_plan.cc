@@ -164,6 +164,7 @@ class Maker {
 Plan PlanJob(const InformationBook& all, const Job& job, const JobPlanTrial& trial,
              const std::stop_token& stop, const SearchListener& searched) {
   CheckUpdate(all.model().update_rule(), job);
+  CheckKvPairs(all, job.communication());
   const bool recovers = job.recovery().mode() != Recovery::NONE;
   // Unless the job asks for it servers keep nothing, which is what the loss of one costs least.
   InformationBook book = recovers && !UpdatesAtServers(job) ? all.WithUpdatesAtWorkers() : all;

@@ -208,7 +208,7 @@ void PlaceOnLanes(const InformationBook& book, Plan& plan) {
 }  // namespace
 
 void CutIntoChunks(int64_t floats, int64_t piece, BucketPlan& bucket) {
-  const int64_t pieces = (floats + piece - 1) / piece;
+  const int64_t pieces = PiecesOf(floats, piece);
   for (int64_t i = 0; i < pieces; ++i) {
     const int64_t begin = floats * i / pieces;
     const int64_t end = floats * (i + 1) / pieces;

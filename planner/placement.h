@@ -41,6 +41,9 @@
 
 namespace poseidon {
 
+// Into how many pieces of at most `piece` floats.
+inline int64_t PiecesOf(int64_t floats, int64_t piece) { return (floats + piece - 1) / piece; }
+
 // Cuts a bucket of `floats` into chunks of at most `piece` floats, as equal as can be: a short last
 // piece would cost a message all the same.
 void CutIntoChunks(int64_t floats, int64_t piece, BucketPlan& bucket);

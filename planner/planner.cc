@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/arithmetic/update_rule.h"
+#include "core/error.h"
 #include "core/message_limit.h"
 #include "planner/cost/cost_model.h"
 #include "planner/placement.h"
@@ -92,6 +93,26 @@ bool Uses(const std::vector<BucketChoice>& buckets, Scheme scheme) {
 }
 
 }  // namespace
+
+void CheckKvPairs(const InformationBook& book, const Communication& communication) {
+  const int64_t layers = book.Query(Property::kLayers);
+  const int64_t piece = communication.kv_pair_bytes() / kFloatBytes;
+  int64_t floats = 0;
+  int64_t pairs = 0;
+  for (int layer = 0; layer < layers; ++layer) {
+    const int64_t own = book.Query(layer).parameters;
+    floats += own;
+    pairs += PiecesOf(own, piece);
+  }
+  if (pairs <= kMostKvPairs) return;
+  // The last piece of each layer may be a short one.
+  const int64_t enough = PiecesOf(floats, std::max<int64_t>(kMostKvPairs - layers, 1));
+  throw ConfigError("communication.kv_pair_bytes is " +
+                    std::to_string(communication.kv_pair_bytes()) + ", which cuts the model into " +
+                    std::to_string(pairs) + " KV pairs; a plan has at most " +
+                    std::to_string(kMostKvPairs) + ", so give it " +
+                    std::to_string(enough * kFloatBytes) + " or more");
+}
 
 WireCodec UsableCodec(Scheme scheme, WireCodec codec) {
   return WhyNotCodec(scheme, codec).empty() ? codec : FP32;

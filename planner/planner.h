@@ -11,6 +11,15 @@
 
 namespace poseidon {
 
+// A chunk takes up to some 30 bytes of the message that is the plan, and 170 bytes in the memory of
+// each node. Of so many that is an eighth of what a message may have, and leaves room for the
+// model, which is in it, too.
+inline constexpr int64_t kMostKvPairs = int64_t{1} << 22;
+
+// Throws ConfigError where communication.kv_pair_bytes cuts the model into more than those; it says
+// how many bytes are enough.
+void CheckKvPairs(const InformationBook& book, const Communication& communication);
+
 // What is free to choose of a bucket.
 struct BucketChoice {
   int first_layer = 0;

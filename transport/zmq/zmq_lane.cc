@@ -44,6 +44,12 @@ Duration ProcessorTime() {
   return std::chrono::seconds(used.tv_sec) + std::chrono::nanoseconds(used.tv_nsec);
 }
 
+// What makes a message shorter. A plan has an entry for each KV pair.
+const char* HowToShorten(MessageKind kind) {
+  return kind == MessageKind::kPlan ? "use larger KV pairs, of which there are fewer"
+                                    : "use smaller KV pairs";
+}
+
 }  // namespace
 
 ZmqLane::ZmqLane(ZmqNode& node, int lane, int port)
@@ -356,7 +362,8 @@ void ZmqLane::Send(Envelope envelope) {
   if (static_cast<int64_t>(envelope.body.size()) > node_.options.max_frame_bytes) {
     throw ProtocolError(KindName(envelope.kind) + " for " + envelope.to.ToString() + " has " +
                         std::to_string(envelope.body.size()) + " bytes, frames are limited to " +
-                        std::to_string(node_.options.max_frame_bytes) + ": use smaller KV pairs");
+                        std::to_string(node_.options.max_frame_bytes) + ": " +
+                        HowToShorten(envelope.kind));
   }
   ZmqPeer* const peer = FindPeer(envelope.to);
   if (peer == nullptr) {

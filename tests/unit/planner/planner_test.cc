@@ -4,19 +4,24 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "core/error.h"
 #include "core/message_limit.h"
+#include "planner/job_plan.h"
 #include "planner/placement.h"
 #include "planner/plan_candidates.h"
+#include "tests/unit/temporary_directory.h"
 
 namespace poseidon {
 namespace {
 
 using testing::ElementsAre;
+using testing::EndsWith;
 
 Communication Settings(int64_t kv_pair_bytes, int lanes, Communication::Policy policy) {
   Communication communication;
@@ -158,6 +163,38 @@ TEST(PlannerTest, AChunksOptimizerStateFitsIntoAMessage) {
     EXPECT_THAT(chunks(policy), ElementsAre(kFloats / 2, kFloats / 2));
     EXPECT_LE(kFloats / 2 * 3 * 4, kMostBodyBytes);
   }
+}
+
+// One of a float each was 25 GB of them, and a message that nobody takes.
+TEST(PlannerTest, MoreKvPairsThanAPlanMayHaveAreRefusedWithASizeThatIsEnough) {
+  const auto refusal = [](int64_t floats, int layers, int64_t kv_pair_bytes) {
+    ModelSpec model;
+    for (int i = 0; i < layers; ++i) AddLayer(floats, model);
+    Job job;
+    *job.mutable_communication() = Settings(kv_pair_bytes, 1, Communication::ALL_PS);
+    return MessageOf<ConfigError>([&] { PlanJob(InformationBook(model, 2, 1), job); });
+  };
+  EXPECT_EQ(refusal(kMostKvPairs + 1, 1, 4),
+            "communication.kv_pair_bytes is 4, which cuts the model into 4194305 KV pairs; a plan "
+            "has at most 4194304, so give it 8 or more");
+  constexpr int64_t kFloats = 102'764'544;  // of VGG-19's fc6
+  EXPECT_THAT(refusal(kFloats, 1, 4), EndsWith("into 102764544 KV pairs; a plan has at most "
+                                               "4194304, so give it 100 or more"));
+  EXPECT_THAT(refusal(3 * kMostKvPairs / 2 + 1, 2, 8), EndsWith("so give it 16 or more"));
+  EXPECT_EQ(refusal(1000, 10, 4), "");
+}
+
+TEST(PlannerTest, APlanOfTheMostKvPairsFitsIntoAMessageSeveralTimes) {
+  constexpr int32_t kMost = std::numeric_limits<int32_t>::max();
+  Plan plan;
+  Chunk& chunk = *plan.add_buckets()->add_chunks();
+  chunk.set_offset(int64_t{1} << 40);
+  chunk.set_size(kMost);
+  chunk.set_server(-1);
+  chunk.set_lane(63);
+  chunk.set_backup(kMost);
+  chunk.set_recipient(Chunk::BACKUP);
+  EXPECT_LT(static_cast<int64_t>(plan.ByteSizeLong()) * kMostKvPairs, kMostBodyBytes / 4);
 }
 
 TEST(PlannerTest, LargestFirstOntoTheLeastLoadedLowestIndexOnATie) {

@@ -392,11 +392,15 @@ TEST(ZmqRuntime, RefusesToSendWhatNoPeerWouldTake) {
   options.max_frame_bytes = 1024;
   auto nodes = MakeNodes(2, options);
   nodes[0]->Start();
-  nodes[0]->Post(Gradient(WorkerLane(1, 0), Payload::FromString(std::string(2048, 'x'))));
-  const auto failed = nodes[0]->mailbox().Take(kPatience);
-  ASSERT_TRUE(failed);
-  EXPECT_EQ(failed->kind, MessageKind::kFailed);
-  EXPECT_THAT(failed->body.ToString(), HasSubstr("frames are limited to 1024"));
+  Envelope envelope = Gradient(WorkerLane(1, 0), Payload::FromString(std::string(2048, 'x')));
+  for (const std::string advice : {"use smaller KV pairs", "use larger KV pairs"}) {
+    nodes[0]->Post(envelope);
+    const auto failed = nodes[0]->mailbox().Take(kPatience);
+    ASSERT_TRUE(failed);
+    EXPECT_EQ(failed->kind, MessageKind::kFailed);
+    EXPECT_THAT(failed->body.ToString(), HasSubstr("frames are limited to 1024: " + advice));
+    envelope.kind = MessageKind::kPlan;  // which has an entry for each
+  }
 }
 
 TEST(ZmqRuntime, SendsTheLastWordsWhenItStops) {
