@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <iterator>
 #include <optional>
 #include <sstream>
 #include <string_view>
@@ -11,6 +12,7 @@
 #include "core/net/host_address.h"
 #include "core/net/ip_networks.h"
 #include "core/text/split.h"
+#include "core/text/utf8.h"
 
 namespace poseidon {
 namespace {
@@ -72,6 +74,18 @@ std::optional<std::string> ValueOf(const Word& word, const std::string& key) {
   return word.text.substr(key.size() + 1);
 }
 
+// Else the last one would count without a word.
+void RefuseRepeated(const std::vector<Word>& words, const std::string& key) {
+  const auto has_key = [&key](const Word& word) { return ValueOf(word, key).has_value(); };
+  const auto first = std::find_if(words.begin(), words.end(), has_key);
+  if (first == words.end()) return;
+  const auto second = std::find_if(std::next(first), words.end(), has_key);
+  if (second == words.end()) return;
+  throw ConfigError(second->where, key + "= is there twice, as \"" + first->text + "\" and \"" +
+                                       second->text +
+                                       "\"; write it once, as slots=N or roles=worker,server");
+}
+
 int ParseSlots(const Word& word, const std::string& value) {
   int slots = 0;
   const char* const end = value.data() + value.size();
@@ -109,6 +123,7 @@ Host ParseHost(const std::vector<Word>& words) {
   Host host;
   host.name = login->user + login->host;
   host.address = login->host;
+  for (const char* const key : {"slots", "roles"}) RefuseRepeated(words, key);
   for (size_t i = 1; i < words.size(); ++i) {
     const Word& word = words[i];
     if (const auto slots = ValueOf(word, "slots")) {
@@ -162,7 +177,8 @@ std::vector<Host> Take(const std::vector<Host>& slots, bool Host::*role, const c
 }  // namespace
 
 std::vector<Host> ReadHosts(const std::string& path) {
-  std::istringstream file(ReadRegularFile(path, ExitCode::kConfigError));
+  const std::string text = ReadRegularFile(path, ExitCode::kConfigError);
+  std::istringstream file{std::string(WithoutByteOrderMark(text))};
   std::vector<Host> hosts;
   std::string line;
   for (int number = 1; std::getline(file, line); ++number) {

@@ -111,6 +111,21 @@ TEST_F(HostListTest, WrongSlotsAndRolesAreNamed) {
   EXPECT_THAT(ErrorOf("node0 10.0.0.1 port=22"), HasSubstr("hosts:1:16: \"port=22\" is too much"));
 }
 
+// Else the last one would count without a word.
+TEST_F(HostListTest, AWordThatStandsTwiceIsRefused) {
+  EXPECT_THAT(
+      ErrorOf("node0\nnode1 slots=2 slots=4"),
+      HasSubstr("hosts:2:15: slots= is there twice, as \"slots=2\" and \"slots=4\"; write"));
+  EXPECT_THAT(ErrorOf("node0 roles=worker slots=2 roles=server"),
+              AllOf(HasSubstr("hosts:1:28: roles= is there twice, as \"roles=worker\" and "),
+                    HasSubstr("roles=worker,server")));
+}
+
+TEST_F(HostListTest, AByteOrderMarkIsNoPartOfAName) {
+  EXPECT_EQ(Read("\xef\xbb\xbfnode0\n").front().name, "node0");
+  EXPECT_THAT(ErrorOf("\xef\xbb\xbfnode0 node1 node2"), HasSubstr("hosts:1:13: "));
+}
+
 std::vector<std::string> NamesIn(const std::vector<Host>& hosts) {
   std::vector<std::string> names;
   for (const Host& host : hosts) names.push_back(host.name);
