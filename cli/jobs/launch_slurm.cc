@@ -1,10 +1,13 @@
 #include "cli/jobs/launch_slurm.h"
 
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <iostream>
 #include <iterator>
 #include <sstream>
+#include <string_view>
+#include <vector>
 
 #include "caffe_adapter/files/found_snapshot.h"
 #include "caffe_adapter/net/solver.h"
@@ -17,6 +20,7 @@
 #include "core/files/log_lines.h"
 #include "core/process/program_directory.h"
 #include "launch/job_cluster.h"
+#include "launch/remote_shell.h"
 #include "launch/slurm_script.h"
 #include "proto/job_config.h"
 
@@ -82,13 +86,33 @@ SlurmJob JobFromFlags() {
   return slurm;
 }
 
-ExitCode Submit(const std::string& script, const std::string& log) {
+std::vector<std::string> SubmitCommand(const std::string& script) {
   std::istringstream flags(FLAGS_sbatch_flags);
+  std::vector<std::string> command = {"sbatch"};
+  command.insert(command.end(), std::istream_iterator<std::string>(flags), {});
+  command.push_back(script);
+  return command;
+}
+
+// As people enter it: only what a shell would take for more than a word has quotes.
+std::string ShellText(const std::vector<std::string>& command) {
+  std::string text;
+  for (const std::string& word : command) {
+    const bool is_plain = std::all_of(word.begin(), word.end(), [](unsigned char letter) {
+      return std::isalnum(letter) != 0 ||
+             std::string_view("%+,-./:=@_").find(static_cast<char>(letter)) !=
+                 std::string_view::npos;
+    });
+    text += (text.empty() ? "" : " ") + (is_plain ? word : ShellQuoted(word));
+  }
+  return text;
+}
+
+ExitCode Submit(const std::string& script, const std::string& log) {
   ChildOptions child;
   child.name = "sbatch";
-  child.command = {FindProgram("sbatch")};
-  child.command.insert(child.command.end(), std::istream_iterator<std::string>(flags), {});
-  child.command.push_back(script);
+  child.command = SubmitCommand(script);
+  child.command.front() = FindProgram("sbatch");
   child.log = log;
   child.inherit_output = true;
   ChildProcess sbatch(std::move(child));
@@ -108,8 +132,8 @@ ExitCode LaunchSlurmVerb() {
   const std::string script = slurm.out + "/job.sbatch";
   WriteFileAtomically(script, SlurmScript(slurm));
   if (!FLAGS_submit) {
-    std::cout << "the script is " << script << "; `sbatch " << script << "` submits it"
-              << std::endl;
+    std::cout << "the script is " << script << "; `" << ShellText(SubmitCommand(script))
+              << "` submits it" << std::endl;
     return ExitCode::kSuccess;
   }
   std::cout << "progress will be in " << slurm.out << "/slurm-NUMBER.log, results in " << slurm.out

@@ -199,6 +199,26 @@ TEST_F(CommandLine, ABatchJobFindsWhatItsTrainingStartsFrom) {
               HasSubstr("there is no file none.solverstate in the working directory"));
 }
 
+// Else the job would run for as long as the cluster allows where nobody says how long.
+TEST_F(CommandLine, TheCommandThatSubmitsAScriptHasTheFlagsOfSbatch) {
+  const TemporaryDirectory directory;
+  const auto shown = [&](const Words& flags) {
+    gflags::FlagSaver saver;
+    Words words = {"launch", "slurm", "--nosubmit", "--config=configs/lenet_digits.prototxt"};
+    words.insert(words.end(), flags.begin(), flags.end());
+    ::testing::internal::CaptureStdout();
+    Run(words);
+    return ::testing::internal::GetCapturedStdout();
+  };
+  const std::string out = directory.Path("out");
+  EXPECT_EQ(shown({"--out=" + out, "--sbatch_flags=--time=8:00:00  --mail-user=$me;reboot"}),
+            "the script is " + out +
+                "/job.sbatch; `sbatch --time=8:00:00 '--mail-user=$me;reboot' " + out +
+                "/job.sbatch` submits it\n");
+  EXPECT_THAT(shown({"--out=" + directory.Path("my out")}),
+              HasSubstr("; `sbatch '" + directory.Path("my out") + "/job.sbatch'` submits it\n"));
+}
+
 TEST(Wrap, BreaksBetweenWords) {
   const std::string word(30, 'w');
   const std::string text = word + " " + word + " " + word;
