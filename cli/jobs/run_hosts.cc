@@ -133,7 +133,13 @@ bool HostsGiven() {
   if (FlagGiven("hosts") && FLAGS_hosts.empty()) {
     throw ConfigError("--hosts is empty; name a file, or leave it out");
   }
-  return !FLAGS_hosts.empty();
+  if (!FLAGS_hosts.empty()) return true;
+  for (const char* const flag : {"remote_shell", "remote_programs"}) {
+    if (!FlagGiven(flag)) continue;
+    throw ConfigError(std::string("--") + flag +
+                      " is about the hosts of --hosts; give --hosts=FILE, too, or leave it out");
+  }
+  return false;
 }
 
 RemoteShell ShellFromFlags() { return ShellOf(FLAGS_remote_shell); }

@@ -10,7 +10,8 @@
 
 namespace poseidon {
 
-// Whether --hosts is given. Throws ConfigError where it is empty, as by a variable that is not set.
+// Whether --hosts is given. Throws ConfigError where it is empty, as by a variable that is not set,
+// and for --remote_shell and --remote_programs without it.
 bool HostsGiven();
 
 // From --remote_shell and --remote_programs, where programs are on the hosts.

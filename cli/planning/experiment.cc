@@ -61,6 +61,22 @@ ExperimentMode ModeFromFlags() {
   throw ConfigError("--mode is \"" + FLAGS_mode + "\"; it must be simulate, emulate or run");
 }
 
+// A flag that says nothing in the mode would be passed over without a word. --hosts says to the
+// report of points that were run for how many there are machines, whatever the mode is now.
+void RefuseFlagsOfOtherModes(ExperimentMode mode, bool has_run) {
+  for (const auto& [flag, its_mode] :
+       {std::pair("slow_motion", ExperimentMode::kEmulate),
+        std::pair("hosts", ExperimentMode::kRun), std::pair("remote_shell", ExperimentMode::kRun),
+        std::pair("remote_programs", ExperimentMode::kRun)}) {
+    if (mode == its_mode || !FlagGiven(flag)) continue;
+    if (has_run && flag == std::string("hosts")) continue;
+    const std::string name = std::string("--") + flag;
+    const std::string wanted = std::string("--mode=") + NameOf(its_mode);
+    throw ConfigError(name + " is for " + wanted + ", and the mode is " + NameOf(mode) + "; give " +
+                      wanted + ", too, or leave " + name + " out");
+  }
+}
+
 // All that decides a training of the solver but the data: another key for each (KeyOf).
 std::string TextOf(const Solver& solver) {
   std::string text = solver.parameter.SerializeAsString() + solver.train.net.SerializeAsString();
@@ -440,6 +456,7 @@ ExitCode ExperimentVerb() {
   if (mode == ExperimentMode::kSimulate) FLAGS_minloglevel = google::GLOG_ERROR;
   const std::string directory = OutputDirectory(file.experiment.name(), FLAGS_experiment);
   ExperimentResults results(directory, file.experiment, PointsOf(file, LoadNets(file)));
+  RefuseFlagsOfOtherModes(mode, results.HasAny(ExperimentMode::kRun));
   const Todo todo = PointsToDo(results, mode);
   Say(todo, results.points().size());
   const Circumstances circumstances = CircumstancesFromFlags(mode);

@@ -219,6 +219,16 @@ TEST_F(CommandLine, TheCommandThatSubmitsAScriptHasTheFlagsOfSbatch) {
               HasSubstr("; `sbatch '" + directory.Path("my out") + "/job.sbatch'` submits it\n"));
 }
 
+TEST_F(CommandLine, FlagsForHostsAreRefusedWithoutHosts) {
+  for (const std::string verb : {"run", "doctor"}) {
+    for (const std::string flag : {"--remote_shell", "--remote_programs"}) {
+      gflags::FlagSaver saver;
+      EXPECT_EQ(Refusal({verb, "--config=configs/lenet_digits.prototxt", flag + "=/opt"}),
+                flag + " is about the hosts of --hosts; give --hosts=FILE, too, or leave it out");
+    }
+  }
+}
+
 TEST(Wrap, BreaksBetweenWords) {
   const std::string word(30, 'w');
   const std::string text = word + " " + word + " " + word;

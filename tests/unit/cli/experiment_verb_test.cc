@@ -17,13 +17,19 @@
 #include <vector>
 
 #include "cli/command_line.h"
+#include "core/error.h"
 #include "core/process/allowance.h"
+#include "experiments/experiment_file.h"
+#include "experiments/experiment_points.h"
 #include "proto/job.pb.h"
+#include "proto/replay_model.h"
 #include "proto/text_format.h"
 #include "tests/unit/temporary_directory.h"
 
 namespace poseidon {
 namespace {
+
+using ::testing::HasSubstr;
 
 constexpr char kNet[] = R"(
   layer {
@@ -71,9 +77,56 @@ class ExperimentVerbTest : public ::testing::Test {
     return values;
   }
 
+  // With what it refuses a sound experiment.
+  std::string Refusal(const std::vector<std::string>& flags) {
+    const gflags::FlagSaver saver;
+    std::vector<std::string> command = {
+        "experiment",
+        directory_.Write("e.prototxt", "name: \"t\" net { name: \"replay\" replay { " +
+                                           std::string(kLayers) +
+                                           " } } sweep { system: \"wfbp\" workers: 2 }"),
+        "--out=" + directory_.Path("out")};
+    command.insert(command.end(), flags.begin(), flags.end());
+    std::ostringstream out;
+    ::testing::internal::CaptureStdout();
+    const std::string refusal = MessageOf<ConfigError>([&] { RunCommand(command, out); });
+    ::testing::internal::GetCapturedStdout();
+    return refusal;
+  }
+
   gflags::FlagSaver saver_;
   TemporaryDirectory directory_;
 };
+
+// Else the points would be simulated, and nobody would hear of the hosts.
+TEST_F(ExperimentVerbTest, FlagsOfAnotherModeAreRefused) {
+  const std::string hosts = "--hosts=" + directory_.Write("hosts", "a\nb\n");
+  EXPECT_EQ(Refusal({hosts}),
+            "--hosts is for --mode=run, and the mode is simulate; give --mode=run, too, or leave "
+            "--hosts out");
+  EXPECT_THAT(Refusal({hosts, "--mode=emulate"}), HasSubstr("--hosts is for --mode=run, and the"));
+  EXPECT_THAT(Refusal({"--remote_shell=ssh"}), HasSubstr("--remote_shell is for --mode=run"));
+  EXPECT_THAT(Refusal({"--remote_programs=/opt"}),
+              HasSubstr("--remote_programs is for --mode=run"));
+  const std::string slow = "--slow_motion=2";
+  EXPECT_THAT(Refusal({slow}), HasSubstr("--slow_motion is for --mode=emulate, and the mode is"));
+  EXPECT_THAT(Refusal({slow, "--mode=run", hosts}), HasSubstr("is for --mode=emulate"));
+}
+
+// The report asks for how many of the points that were run there are machines.
+TEST_F(ExperimentVerbTest, HostsAreOfUseWherePointsWereRun) {
+  const std::string hosts = "--hosts=" + directory_.Write("hosts", "a\nb\n");
+  EXPECT_EQ(Refusal({}), "");
+  const ExperimentFile file = ReadExperiment(directory_.Path("e.prototxt"));
+  std::map<std::string, ExperimentModel> models;
+  models["replay"].model = DescribeReplay(file.experiment.net(0).replay()).model;
+  const ExperimentPoint point = PointsOf(file, models).front();
+  const auto result = [&](ExperimentMode mode) {
+    return directory_.Path("out/points/") + KeyOf(point, mode) + ".json";
+  };
+  std::filesystem::copy(result(ExperimentMode::kSimulate), result(ExperimentMode::kRun));
+  EXPECT_EQ(Refusal({hosts}), "");
+}
 
 // As those of `poseidon plan` do. Where times were measured nobody knows of how many operations.
 TEST_F(ExperimentVerbTest, ImagesPerSecondSayFlops) {
