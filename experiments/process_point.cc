@@ -22,6 +22,7 @@
 #include "launch/network_testbed.h"
 #include "launch/process_cluster.h"
 #include "planner/cost/cluster_model.h"
+#include "proto/job_check.h"
 #include "proto/replay_model.h"
 #include "simulation/training_simulation.h"
 #include "transport/membership/node_setup.h"
@@ -219,6 +220,31 @@ ExperimentPoint InSlowMotion(ExperimentPoint point, int factor) {
   return point;
 }
 
+// What the daemons would refuse of a replay that is so many times as slow; empty: nothing.
+std::string WhyNotSoSlow(const ExperimentPoint& point, int slow_motion) {
+  const ExperimentPoint slow = InSlowMotion(Disturbed(point), slow_motion);
+  try {
+    const Job job = JobFor(slow, IterationsOf(slow, {}), {"127.0.0.1"});
+    CheckClusterAndCommunication(job, {});
+    CheckTraining(job, {});
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+// At most `wanted`. One that can't be emulated at all fails by itself, whatever the flag says.
+int MostSlowMotion(const ExperimentPoint& point, int wanted) {
+  if (WhyNotSoSlow(point, wanted).empty() || !WhyNotSoSlow(point, 1).empty()) return wanted;
+  int possible = 1;
+  int refused = wanted;
+  while (refused - possible > 1) {
+    const int middle = possible + (refused - possible) / 2;
+    (WhyNotSoSlow(point, middle).empty() ? possible : refused) = middle;
+  }
+  return possible;
+}
+
 std::string TextOf(const Job& job) {
   std::string text;
   google::protobuf::TextFormat::PrintToString(job, &text);
@@ -294,6 +320,23 @@ std::optional<std::string> WhyNotRun(const ExperimentPoint& point, size_t hosts)
     if (deviation.has_bandwidth()) return "links of real machines are as fast as they are";
   }
   return WhyNoProcesses(point);
+}
+
+void CheckSlowMotion(const std::vector<const ExperimentPoint*>& points, int slow_motion) {
+  if (slow_motion == 1) return;
+  int most = slow_motion;
+  std::string reason;
+  for (const ExperimentPoint* const point : points) {
+    if (!IsReplay(*point)) continue;
+    const int own = MostSlowMotion(*point, most);
+    if (own == most) continue;
+    most = own;
+    reason = WhyNotSoSlow(*point, most + 1);
+  }
+  if (most == slow_motion) return;
+  throw ConfigError("--slow_motion is " + std::to_string(slow_motion) + "; it must be at most " +
+                    std::to_string(most) + ", since with " + std::to_string(most + 1) + " " +
+                    reason);
 }
 
 PointResult EmulatePoint(const ExperimentPoint& real, const ProcessOptions& options) {

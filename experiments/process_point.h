@@ -56,6 +56,14 @@ struct RemoteOptions {
 std::optional<std::string> WhyNotEmulated(const ExperimentPoint& point);
 std::optional<std::string> WhyNotRun(const ExperimentPoint& point, size_t hosts);
 
+// More would be none: a second becomes eleven days.
+inline constexpr int kMostSlowMotion = 1'000'000;
+
+// Throws ConfigError that names the flag --slow_motion if not all of the points can be emulated so
+// many times as slow (ProcessOptions::slow_motion), with the most that they can: the daemons would
+// refuse rates, delays and times that are out of the ranges of a job config. 1 to kMostSlowMotion.
+void CheckSlowMotion(const std::vector<const ExperimentPoint*>& points, int slow_motion);
+
 // Each machine is a network namespace, its link shaped to what the point says; latency is what the
 // links have (tens of microseconds), whatever the point says. Needs root, `ip` and `tc`; throws
 // Error that says what is missing, ConfigError with WhyNotEmulated's reason, Interrupted(), and

@@ -152,7 +152,8 @@ DEFINE_string(remote_shell, poseidon::DefaultRemoteShell(),
 DEFINE_int32(
     slow_motion, 1,
     "emulate: computing and links take so many times as long, and the result is divided by "
-    "it, so that few cores can stand for many machines. Not of nets that are trained.");
+    "it, so that few cores can stand for many machines. Not of nets that are trained. At most "
+    "1,000,000, and so many that rates and times stay what a job config may have.");
 DEFINE_string(remote_programs, "",
               "With --hosts: where the programs are there; where they are here, if not given.");
 

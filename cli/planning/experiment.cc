@@ -252,6 +252,13 @@ Circumstances CircumstancesFromFlags(ExperimentMode mode) {
   return circumstances;
 }
 
+std::vector<const ExperimentPoint*> PointsAt(const ExperimentResults& results,
+                                             const std::vector<size_t>& indices) {
+  std::vector<const ExperimentPoint*> points;
+  for (const size_t i : indices) points.push_back(&results.points()[i]);
+  return points;
+}
+
 // Executes what is to do and keeps it.
 class Execution {
  public:
@@ -261,7 +268,7 @@ class Execution {
         mode_(mode),
         circumstances_(std::move(circumstances)),
         interruption_(interruption),
-        progress_(std::cout, PointsAt(todo), SteadyNow()) {}
+        progress_(std::cout, PointsAt(results, todo), SteadyNow()) {}
 
   // Throws Interrupted.
   void Execute(const std::vector<size_t>& todo) {
@@ -330,12 +337,6 @@ class Execution {
       silent_.emplace(workers, error);
       throw;
     }
-  }
-
-  std::vector<const ExperimentPoint*> PointsAt(const std::vector<size_t>& todo) const {
-    std::vector<const ExperimentPoint*> points;
-    for (const size_t i : todo) points.push_back(&results_.points()[i]);
-    return points;
   }
 
   void Keep(const Outcome& outcome) {
@@ -446,7 +447,10 @@ ExitCode ExperimentVerb() {
   }
   const ExperimentMode mode = ModeFromFlags();
   if (FlagGiven("threads") && FLAGS_threads < 1) throw ConfigError("--threads must be at least 1");
-  if (FLAGS_slow_motion < 1) throw ConfigError("--slow_motion must be at least 1");
+  if (FLAGS_slow_motion < 1 || FLAGS_slow_motion > kMostSlowMotion) {
+    throw ConfigError("--slow_motion is " + std::to_string(FLAGS_slow_motion) +
+                      "; it must be between 1 and " + std::to_string(kMostSlowMotion));
+  }
   if (mode == ExperimentMode::kRun && FLAGS_hosts.empty()) {
     throw ConfigError("--mode=run needs --hosts, a file with a host a line");
   }
@@ -458,6 +462,7 @@ ExitCode ExperimentVerb() {
   ExperimentResults results(directory, file.experiment, PointsOf(file, LoadNets(file)));
   RefuseFlagsOfOtherModes(mode, results.HasAny(ExperimentMode::kRun));
   const Todo todo = PointsToDo(results, mode);
+  CheckSlowMotion(PointsAt(results, todo.points), FLAGS_slow_motion);
   Say(todo, results.points().size());
   const Circumstances circumstances = CircumstancesFromFlags(mode);
   if (!todo.points.empty()) CompareWithOthers(results, mode, circumstances);

@@ -30,6 +30,7 @@ namespace poseidon {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 constexpr char kNet[] = R"(
   layer {
@@ -126,6 +127,13 @@ TEST_F(ExperimentVerbTest, HostsAreOfUseWherePointsWereRun) {
   };
   std::filesystem::copy(result(ExperimentMode::kSimulate), result(ExperimentMode::kRun));
   EXPECT_EQ(Refusal({hosts}), "");
+}
+
+TEST_F(ExperimentVerbTest, SlowMotionHasABound) {
+  EXPECT_THAT(Refusal({"--mode=emulate", "--slow_motion=2001"}),
+              StartsWith("--slow_motion is 2001; it must be at most 2000"));
+  EXPECT_EQ(Refusal({"--mode=emulate", "--slow_motion=2000000000"}),
+            "--slow_motion is 2000000000; it must be between 1 and 1000000");
 }
 
 // As those of `poseidon plan` do. Where times were measured nobody knows of how many operations.

@@ -118,6 +118,39 @@ TEST_F(ProcessJobTest, WorkersComputeOnTheCoresOfTheirHosts) {
   EXPECT_EQ(JobFor(point, {{"host0", 8}, {"host1", 6}}).training().threads(), 3);
 }
 
+// Else each would fail by the words of a field that nobody has set.
+TEST_F(ExperimentTest, SlowMotionEndsWhereDaemonsWouldRefuseTheJob) {
+  const std::vector<ExperimentPoint> points = Points(kExperiment);
+  std::vector<const ExperimentPoint*> all = {&points[0], &points[1]};
+  const auto refusal = [&](int slow_motion) {
+    return MessageOf<ConfigError>([&] { CheckSlowMotion(all, slow_motion); });
+  };
+  EXPECT_EQ(refusal(2000), "");
+  EXPECT_THAT(refusal(2001),
+              testing::StartsWith("--slow_motion is 2001; it must be at most 2000, since with 2001 "
+                                  "cluster.update_rate is 999500"));
+  ExperimentPoint slower = points[1];
+  slower.job.mutable_cluster()->mutable_network()->set_latency("100ms");
+  all.push_back(&slower);
+  EXPECT_EQ(refusal(600), "");
+  for (const int much : {601, 2001, 1'000'000}) {
+    EXPECT_THAT(refusal(much),
+                testing::HasSubstr("it must be at most 600, since with 601 cluster."));
+  }
+  // What is trained takes as long as it takes.
+  ExperimentPoint trained = points[0];
+  trained.job.mutable_training()->set_engine(Training::TORCH);
+  all = {&trained};
+  EXPECT_EQ(refusal(1'000'000), "");
+}
+
+TEST_F(ExperimentTest, ALayerTakesAtMostAnHourInSlowMotion) {
+  ExperimentPoint point = Points(kExperiment)[0];
+  point.model.mutable_layers(0)->set_forward_ms(36'000);
+  EXPECT_THAT(MessageOf<ConfigError>([&] { CheckSlowMotion({&point}, 101); }),
+              testing::HasSubstr("at most 100, since with 101 replay: layer \"conv\": forward_ms"));
+}
+
 // As those of all other systems, which have no local steps.
 TEST_F(ExperimentTest, LocalStepsAreOnlySimulated) {
   ExperimentPoint point = Points(kExperiment)[0];
