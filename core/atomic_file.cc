@@ -105,7 +105,9 @@ class TemporaryFile {
 std::string FileToReplace(const std::string& path) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
-  // The rename says itself that a directory can't be replaced.
+  if (fs::is_directory(status)) {
+    throw ConfigError("can't write " + path + ": it is a directory; name a file");
+  }
   if (fs::is_other(status)) {
     throw ConfigError("can't write " + path +
                       ": it is a device, a pipe or a socket; name a regular file");
@@ -166,6 +168,8 @@ void WriteFileAtomically(const std::string& path, std::string_view content) {
   file.RenameTo(target);
   SyncDirectoryOf(target);
 }
+
+void CheckCanWrite(const std::string& path) { const TemporaryFile file(FileToReplace(path)); }
 
 bool WriteNewPrivateFile(const std::string& path, std::string_view content) {
   constexpr mode_t kOwnerOnly = 0600;

@@ -9,8 +9,13 @@ namespace poseidon {
 // Writes to a temporary name beside `path`, syncs, and renames it to `path`. Whatever happens,
 // `path` is either what it was or all of `content`. A symbolic link stays one, and the regular file
 // that it leads to is replaced. Throws Error naming the path and the cause (no such directory, disk
-// full, ...), ConfigError where writing is forbidden, or a device, a pipe or a socket is there.
+// full, ...), ConfigError where writing is forbidden, or a directory, a device, a pipe or a socket
+// is there.
 void WriteFileAtomically(const std::string& path, std::string_view content);
+
+// Throws as WriteFileAtomically to `path` would, as far as can be seen without writing there: for
+// whoever has hours to go until there is something to write. Nothing is changed.
+void CheckCanWrite(const std::string& path);
 
 // Likewise without the sync, which may take seconds where others use the disk: after a power cut
 // the file may be empty. For what nothing depends on.

@@ -68,7 +68,8 @@ struct ImagesetOptions {
 ConvertResult ConvertImageset(const ImagesetOptions& options);
 
 // Writes the mean image of a database (LMDB or LevelDB) to file `out`, as Caffe's
-// compute_image_mean does. Throws DataError for records of several shapes.
+// compute_image_mean does. Throws DataError for records of several shapes, and before anything is
+// read what CheckCanWrite (core/atomic_file.h) throws for `out`.
 ConvertResult ComputeMean(const std::string& source, const std::string& out);
 
 struct ConvertOptions {

@@ -11,6 +11,7 @@
 #include "caffe_adapter/data/image_list.h"
 #include "caffe_adapter/data/mean_image.h"
 #include "caffe_adapter/files/file.h"
+#include "core/atomic_file.h"
 #include "core/error.h"
 #include "core/random.h"
 
@@ -115,6 +116,7 @@ ConvertResult ConvertImageset(const ImagesetOptions& options) {
 }
 
 ConvertResult ComputeMean(const std::string& source, const std::string& out) {
+  CheckCanWrite(out);
   std::error_code ignored;
   const Dataset dataset(source, fs::exists(source + "/CURRENT", ignored)
                                     ? caffe::DataParameter::LEVELDB

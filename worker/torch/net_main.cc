@@ -105,6 +105,12 @@ ExitCode TimeNet() {
   }
   options.threads = FLAGS_threads;
   const std::unique_ptr<Engine> engine = MakeTorchEngine(options);
+  // What was measured for hours is not to be lost for the file's sake.
+  if (!FLAGS_out.empty()) {
+    const std::filesystem::path directory = std::filesystem::path(FLAGS_out).parent_path();
+    if (!directory.empty()) MakeDirectories(directory);
+    CheckCanWrite(FLAGS_out);
+  }
   const int all = kWarmup + FLAGS_iterations;
   // On a terminal one line that counts, in a log ten.
   const bool counts = isatty(STDERR_FILENO) != 0;
@@ -116,8 +122,6 @@ ExitCode TimeNet() {
       });
   Print(*engine, measured);
   if (FLAGS_out.empty()) return ExitCode::kSuccess;
-  const std::filesystem::path directory = std::filesystem::path(FLAGS_out).parent_path();
-  if (!directory.empty()) MakeDirectories(directory);
   const std::string& name = engine->net()->name;
   const Job profile = ToProfile(name.empty() ? "profile" : name, *engine, measured);
   std::string text;

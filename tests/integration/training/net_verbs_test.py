@@ -117,6 +117,26 @@ class NetVerbsTest(lenet.LenetTest):
             "; use a smaller batch\n$",
         )
 
+    def test_what_can_not_be_written_is_said_before(self):
+        self.copy_solver()
+
+        def time(*flags):
+            output = self.verb(
+                "time",
+                f"--solver={self.path('solver.prototxt')}",
+                "--batch=8",
+                *flags,
+                code=cluster.CONFIG_ERROR,
+            )
+            self.assertNotIn("iteration 1/", output)
+            return output
+
+        here = self.path(".")
+        self.assertIn(
+            f"can't write {here}: it is a directory; name a file",
+            time("--iterations=1", f"--out={here}"),
+        )
+
     def test_what_is_missing_is_said(self):
         self.assertIn("--solver", self.verb("time", code=cluster.CONFIG_ERROR))
         self.copy_solver()

@@ -164,6 +164,12 @@ TEST_F(CaffeConvertTest, Mnist) {
   EXPECT_EQ(Dataset(files_.out + "/test_lmdb").size(), 2);  // what was there is still there
 }
 
+// A database may take hours to read.
+TEST_F(CaffeConvertTest, WhereTheMeanGoesIsLookedAtBeforeTheDatabase) {
+  EXPECT_EQ(MessageOf<ConfigError>([&] { ComputeMean("/there/is/none", directory_.path()); }),
+            "can't write " + directory_.path() + ": it is a directory; name a file");
+}
+
 TEST_F(CaffeConvertTest, Cifar10) {
   const auto record = [](char label, char pixel) {
     return std::string(1, label) + std::string(1024, pixel) + std::string(2048, '\x04');

@@ -32,7 +32,22 @@ TEST(AtomicFile, WhatIsNoRegularFileIsNotReplaced) {
   EXPECT_TRUE(std::filesystem::is_symlink(link));
   const std::string folder = directory.Path("folder");
   std::filesystem::create_directory(folder);
-  EXPECT_NE(MessageOf<Error>([&folder] { WriteFileAtomically(folder, "new"); }), "");
+  EXPECT_EQ(MessageOf<ConfigError>([&folder] { WriteFileAtomically(folder, "new"); }),
+            "can't write " + folder + ": it is a directory; name a file");
+}
+
+// Before hours go into what is to be written.
+TEST(AtomicFile, WhetherItCanBeWrittenIsSeenBefore) {
+  const TemporaryDirectory directory;
+  const std::string old = directory.Write("old", "old");
+  for (const std::string& path : {old, directory.Path("new")}) CheckCanWrite(path);
+  EXPECT_EQ(ContentOf(old), "old");
+  const auto files = std::filesystem::directory_iterator(directory.path());
+  EXPECT_EQ(std::distance(begin(files), end(files)), 1) << "nothing else is left there";
+  EXPECT_EQ(MessageOf<ConfigError>([&] { CheckCanWrite(directory.path()); }),
+            "can't write " + directory.path() + ": it is a directory; name a file");
+  const std::string nowhere = directory.Path("nowhere/new");
+  EXPECT_EQ(MessageOf<Error>([&] { CheckCanWrite(nowhere); }).find("can't create " + nowhere), 0);
 }
 
 TEST(AtomicFile, ALinkStaysAndItsFileIsReplaced) {
