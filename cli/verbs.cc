@@ -354,7 +354,8 @@ const Verb kTime{
               {"net", "FILE", ""},
               {"batch", "K", "Samples of a batch, instead of the net's."},
               {"iterations", "N",
-               "Batches to measure, after three that do not count; 50 if not given."},
+               "Batches to measure, at most 1,000,000, after three that do not count; 50 if not "
+               "given."},
               {"threads", "N", ""},
               {"out", "FILE", "The profile to write."}},
     .example =

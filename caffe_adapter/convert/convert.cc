@@ -103,6 +103,7 @@ WrittenDatabase ConvertMnistSet(const ConvertOptions& options, const std::string
     throw DataError(labels.path() + ": has " + std::to_string(label_extents[0]) + " labels for " +
                     std::to_string(extents[0]) + " images in " + images.path());
   }
+  if (extents[0] == 0) throw DataError(images.path() + ": has no images");
   const Shape shape = {1, extents[1], extents[2]};
   DatasetWriter writer(options.out + "/" + out, ExistingOf(options));
   for (int64_t i = 0; i < extents[0]; ++i) {
@@ -138,6 +139,10 @@ WrittenDatabase ConvertCifarSet(const ConvertOptions& options,
       if (mean) mean->Add(datum);
       writer.Append(datum);
     }
+  }
+  if (writer.size() == 0) {
+    throw DataError(options.source + "/" + files.front() +
+                    (files.size() > 1 ? " to " + files.back() + " have" : " has") + " no images");
   }
   writer.Finish();
   return {options.out + "/" + out, writer.size(), kCifarShape};

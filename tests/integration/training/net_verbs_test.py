@@ -117,7 +117,7 @@ class NetVerbsTest(lenet.LenetTest):
             "; use a smaller batch\n$",
         )
 
-    def test_what_can_not_be_written_is_said_before(self):
+    def test_what_can_not_be_written_or_measured_is_said_before(self):
         self.copy_solver()
 
         def time(*flags):
@@ -136,6 +136,11 @@ class NetVerbsTest(lenet.LenetTest):
             f"can't write {here}: it is a directory; name a file",
             time("--iterations=1", f"--out={here}"),
         )
+        for iterations in ("1000001", "2147483647"):
+            self.assertIn(
+                f"--iterations is {iterations}; it must be at most 1000000",
+                time(f"--iterations={iterations}"),
+            )
 
     def test_what_is_missing_is_said(self):
         self.assertIn("--solver", self.verb("time", code=cluster.CONFIG_ERROR))

@@ -170,6 +170,24 @@ TEST_F(CaffeConvertTest, WhereTheMeanGoesIsLookedAtBeforeTheDatabase) {
             "can't write " + directory_.path() + ": it is a directory; name a file");
 }
 
+// Whoever trains on a database without records finds out only then.
+TEST_F(CaffeConvertTest, FilesWithoutImagesAreRefused) {
+  for (int i = 1; i <= 5; ++i) directory_.Write("data_batch_" + std::to_string(i) + ".bin", "");
+  directory_.Write("test_batch.bin", "");
+  const auto cifar10 = [&] { return MessageOf<DataError>([&] { ConvertCifar10(files_); }); };
+  EXPECT_EQ(cifar10(), directory_.path() + "/data_batch_1.bin to data_batch_5.bin have no images");
+  directory_.Write("data_batch_5.bin", std::string(3073, '\x01'));
+  EXPECT_EQ(cifar10(), directory_.path() + "/test_batch.bin has no images");
+  EXPECT_FALSE(std::filesystem::exists(files_.out + "/test_lmdb"));
+
+  files_.replace = true;
+  directory_.Write("train-images-idx3-ubyte",
+                   BigEndian(2051) + BigEndian(0) + BigEndian(2) + BigEndian(3));
+  directory_.Write("train-labels-idx1-ubyte", BigEndian(2049) + BigEndian(0));
+  EXPECT_EQ(MessageOf<DataError>([&] { ConvertMnist(files_); }),
+            directory_.path() + "/train-images-idx3-ubyte: has no images");
+}
+
 TEST_F(CaffeConvertTest, Cifar10) {
   const auto record = [](char label, char pixel) {
     return std::string(1, label) + std::string(1024, pixel) + std::string(2048, '\x04');
