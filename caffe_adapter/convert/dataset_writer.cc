@@ -2,14 +2,18 @@
 
 #include <lmdb.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
+#include <iterator>
 #include <utility>
 
 #include "core/error.h"
+#include "core/files/directories.h"
+#include "core/files/passing_error.h"
 
 namespace poseidon {
 namespace {
@@ -22,18 +26,86 @@ constexpr size_t kRecordsPerTransaction = 1000;
 // The map grows by doubling. Its size also becomes the address space that readers map.
 constexpr size_t kInitialMapSize = size_t{1} << 24;
 
+// All that LMDB writes.
+constexpr const char* kDatabaseFiles[] = {"data.mdb", "lock.mdb"};
+
+[[noreturn]] void FailToWrite(const std::string& what, const std::error_code& error) {
+  const std::string message = what + ": " + error.message();
+  if (MayPassForWriting(error.value())) throw Error(ExitCode::kFailure, message);
+  throw ConfigError(message + "; choose another --out");
+}
+
+// Where a link leads to, be it there or not: a database stays on the disk that it was put on.
+std::string BehindLinks(const std::string& path) {
+  constexpr int kMostLinks = 40;  // the kernel's
+  std::string target = path;
+  std::error_code error;
+  for (int links = 0; links <= kMostLinks; ++links) {
+    while (target.size() > 1 && target.back() == '/') target.pop_back();
+    const fs::path next = fs::read_symlink(target, error);
+    if (error) return target;  // most often it is no link
+    target = (fs::path(target).parent_path() / next).string();
+  }
+  FailToWrite("can't make the database " + path,
+              std::make_error_code(std::errc::too_many_symbolic_link_levels));
+}
+
+// What a directory of this process's gets by mkdir().
+fs::perms DirectoryPermissions() {
+  const mode_t mask = umask(077);  // which can only be asked for by setting it
+  umask(mask);
+  return fs::perms(0777 & ~mask);
+}
+
 // A fresh directory beside `path`, on the same file system, so that it can be renamed to it.
 std::string MakeTemporaryDirectory(const std::string& path) {
-  std::error_code error;
-  const fs::path parent = fs::path(path).parent_path();
-  if (!parent.empty()) fs::create_directories(parent, error);
+  const std::string parent = fs::path(path).parent_path().string();
+  if (!parent.empty()) MakeDirectories(parent);
   std::string name = path + ".XXXXXX";
-  if (error || mkdtemp(name.data()) == nullptr) {
-    throw DataError("can't make the database " + path + ": " +
-                    (error ? error.message() : std::strerror(errno)));
+  if (mkdtemp(name.data()) == nullptr) {
+    FailToWrite("can't make the database " + path, {errno, std::generic_category()});
   }
-  fs::permissions(name, fs::perms(0755), error);  // mkdtemp's are for its owner alone
+  std::error_code ignored;  // mkdtemp's are for its owner alone
+  fs::permissions(name, DirectoryPermissions(), fs::perm_options::add, ignored);
   return name;
+}
+
+// Nothing else of the directory, should there be something.
+std::error_code RemoveDatabase(const std::string& path) {
+  std::error_code error;
+  for (const char* name : kDatabaseFiles) {
+    fs::remove(path + "/" + name, error);
+    if (error) return error;
+  }
+  fs::remove(path, error);
+  return error;
+}
+
+// Why an entry of a directory is none of a database's; "" if it is.
+std::string WhyNoDatabase(const fs::directory_entry& entry) {
+  const std::string name = entry.path().filename().string();
+  std::error_code ignored;
+  if (std::find(std::begin(kDatabaseFiles), std::end(kDatabaseFiles), name) ==
+      std::end(kDatabaseFiles)) {
+    return "it has \"" + name + "\", and a database has only data.mdb and lock.mdb";
+  }
+  if (!fs::is_directory(entry.symlink_status(ignored))) return "";
+  return "it has \"" + name + "\", which is a directory";
+}
+
+// Throws ConfigError unless there is nothing at `path`, or a directory with nothing but a database,
+// be it damaged: whoever names another one by mistake must not lose it.
+void CheckReplaceable(const std::string& path) {
+  std::error_code error;
+  for (fs::directory_iterator entry(path, error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::string why = WhyNoDatabase(*entry);
+    if (why.empty()) continue;
+    throw ConfigError(path + " can't be replaced: " + why + "; choose another --out");
+  }
+  if (error && error != std::errc::no_such_file_or_directory) {
+    FailToWrite(path + " can't be replaced", error);
+  }
 }
 
 MDB_val ToValue(const std::string& bytes) {
@@ -58,11 +130,11 @@ std::string KeyOf(int64_t number, const std::string& name) {
 }
 
 DatasetWriter::DatasetWriter(const std::string& path, Existing existing)
-    : path_(fs::path(path).lexically_normal().string()), existing_(existing) {
-  while (path_.size() > 1 && path_.back() == '/') path_.pop_back();
+    : path_(BehindLinks(fs::path(path).lexically_normal().string())), existing_(existing) {
   if (existing_ == Existing::kRefuse && Exists(path_)) {
     throw DataError(path_ + " exists already; remove it, or replace it (--replace)");
   }
+  if (existing_ == Existing::kReplace) CheckReplaceable(path_);
   temporary_.emplace(path_);
   environment_ = MakeLmdbEnvironment(path_);
   CheckLmdb(mdb_env_set_mapsize(environment_.get(), kInitialMapSize), path_, "making it");
@@ -82,13 +154,30 @@ DatasetWriter::TemporaryDirectory::TemporaryDirectory(const std::string& path)
     : unfinished_([&] { return path_ = MakeTemporaryDirectory(path); }) {}
 
 DatasetWriter::TemporaryDirectory::~TemporaryDirectory() {
-  std::error_code ignored;
-  if (!path_.empty()) fs::remove_all(path_, ignored);
+  if (!path_.empty()) RemoveDatabase(path_);
 }
 
 std::error_code DatasetWriter::TemporaryDirectory::FinishAs(const std::string& name) {
   const std::error_code error(unfinished_.FinishAs(name), std::generic_category());
   if (!error) path_.clear();
+  return error;
+}
+
+std::error_code DatasetWriter::TemporaryDirectory::Replace(const std::string& name) {
+  std::error_code error(unfinished_.ExchangeWith(name), std::generic_category());
+  const bool can =
+      error != std::errc::invalid_argument && error != std::errc::function_not_supported;
+  if (can) return error;
+  const std::string old = path_ + ".old";
+  fs::rename(name, old, error);
+  if (error) return error;
+  error = FinishAs(name);
+  std::error_code ignored;
+  if (error) {
+    fs::rename(old, name, ignored);
+  } else {
+    RemoveDatabase(old);
+  }
   return error;
 }
 
@@ -123,21 +212,34 @@ void DatasetWriter::Commit() {
   pending_.clear();
 }
 
-void DatasetWriter::Finish() {
+bool DatasetWriter::Replaces() const {
+  if (existing_ == Existing::kRefuse || !Exists(path_)) return false;
+  CheckReplaceable(path_);
+  return true;
+}
+
+void DatasetWriter::Sync() {
+  if (!environment_) return;
   Commit();
   CheckLmdb(mdb_env_sync(environment_.get(), 1), path_, "writing");
   environment_.reset();
-  std::error_code error;
-  const std::string old = temporary_->path() + ".old";
-  const bool replaces = existing_ == Existing::kReplace && Exists(path_);
-  if (replaces) fs::rename(path_, old, error);
-  if (!error) error = temporary_->FinishAs(path_);
-  if (error) {
-    std::error_code ignored;
-    if (replaces) fs::rename(old, path_, ignored);
-    throw DataError("can't give the database its name " + path_ + ": " + error.message());
+}
+
+void DatasetWriter::Finish() {
+  Sync();
+  const std::error_code error =
+      Replaces() ? temporary_->Replace(path_) : temporary_->FinishAs(path_);
+  if (error) FailToWrite("can't give the database its name " + path_, error);
+  temporary_.reset();
+}
+
+void DatasetWriter::Remove() {
+  environment_.reset();
+  temporary_.reset();
+  if (!Replaces()) return;
+  if (const std::error_code error = RemoveDatabase(path_)) {
+    FailToWrite("can't remove " + path_, error);
   }
-  if (replaces) fs::remove_all(old, error);
 }
 
 }  // namespace poseidon

@@ -20,23 +20,34 @@ namespace poseidon {
 std::string KeyOf(int64_t number, const std::string& name);
 
 // Writes an LMDB of Datum that Caffe reads, too. Records go to a temporary directory beside `path`,
-// which takes its name when Finish() has everything on disk: a database is there whole or not at
-// all. One thread at a time.
+// or beside what `path` is a link to, which takes its name when everything is on disk: a database
+// is there whole or not at all. One thread at a time.
+//
+//   DatasetWriter train("out/train_lmdb"), test("out/test_lmdb");  // both can be made
+//   ...
+//   train.Sync(), test.Sync();  // both fit on the disk
+//   train.Finish(), test.Finish();
 class DatasetWriter {
  public:
   enum class Existing { kRefuse, kReplace };
 
-  // Throws Error of kFailure if the disk is full, here and below, DataError if `path` exists
-  // (unless it may be replaced) or can't be made.
+  // Throws DataError if `path` exists, unless it may be replaced; ConfigError, here and in Finish
+  // and Remove, if it is no database, which is not replaced, or can't be written; Error of kFailure
+  // if the disk is full, here and below.
   explicit DatasetWriter(const std::string& path, Existing existing = Existing::kRefuse);
   // Without Finish(), removes what was written.
   ~DatasetWriter();
   DatasetWriter(const DatasetWriter&) = delete;
   DatasetWriter& operator=(const DatasetWriter&) = delete;
 
-  // Appends a record; its key is KeyOf its number. Throws DataError if the disk is full.
+  // Appends a record; its key is KeyOf its number.
   void Append(const caffe::Datum& datum, const std::string& name = "");
+  // Has all on disk; nothing can be appended any more. Finish does it where nobody has.
+  void Sync();
   void Finish();
+  // Instead of Finish: removes the database that is to be replaced, if there is one, and what was
+  // written.
+  void Remove();
 
   int64_t size() const { return size_; }
 
@@ -48,8 +59,10 @@ class DatasetWriter {
 
   int TryCommit();  // an LMDB code
   void Commit();
+  // Whether there is a database to replace. Throws ConfigError where it is something else.
+  bool Replaces() const;
 
-  // A directory that is removed at the end.
+  // A directory of a database, which is removed at the end.
   class TemporaryDirectory {
    public:
     // Beside `path`, on the same file system, so that it can be renamed to it.
@@ -60,6 +73,8 @@ class DatasetWriter {
     const std::string& path() const { return path_; }
     // Gives it its name; then it is not removed.
     std::error_code FinishAs(const std::string& name);
+    // The same in the place of the database that has the name, which is removed at the end.
+    std::error_code Replace(const std::string& name);
 
    private:
     std::string path_;

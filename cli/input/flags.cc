@@ -205,7 +205,9 @@ DEFINE_string(key_file, "", "The job's key; by default security.key_file of the 
 
 DEFINE_string(out, "", "Directory to write to; made if it is not there.");
 DEFINE_string(format, "table", "table: for people; json: for programs.");
-DEFINE_bool(replace, false, "Replace databases that are there already, instead of refusing to.");
+DEFINE_bool(replace, false,
+            "Replace databases that are there already, instead of refusing to. Nothing else is "
+            "replaced.");
 
 namespace poseidon {
 

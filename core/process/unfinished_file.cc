@@ -1,5 +1,6 @@
 #include "core/process/unfinished_file.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <unistd.h>
 
@@ -80,15 +81,24 @@ UnfinishedFile::~UnfinishedFile() {
   if (slot_ >= 0) Move(slots[slot_], SlotState::kSet, SlotState::kFree);
 }
 
-int UnfinishedFile::FinishAs(const std::string& name) {
-  if (slot_ < 0) return rename(path_.c_str(), name.c_str()) == 0 ? 0 : errno;
+int UnfinishedFile::FinishAs(const std::string& name) { return Rename(name, 0); }
+
+int UnfinishedFile::ExchangeWith(const std::string& name) { return Rename(name, RENAME_EXCHANGE); }
+
+int UnfinishedFile::Rename(const std::string& name, unsigned flags) {
+  const auto rename = [&] {
+    const int code = renameat2(AT_FDCWD, path_.c_str(), AT_FDCWD, name.c_str(), flags);
+    return code == 0 ? 0 : errno;
+  };
+  if (slot_ < 0) return rename();
   Slot& slot = slots[slot_];
   const BlockedSignals blocked;
   if (!Move(slot, SlotState::kSet, SlotState::kBusy)) WaitForTheEnd();
   EndIfEnding(slot, SlotState::kSet);
-  const int error = rename(path_.c_str(), name.c_str()) == 0 ? 0 : errno;
-  slot.state = error == 0 ? SlotState::kFree : SlotState::kSet;
-  if (error == 0) slot_ = -1;
+  const int error = rename();
+  const bool finished = error == 0 && flags != RENAME_EXCHANGE;
+  slot.state = finished ? SlotState::kFree : SlotState::kSet;
+  if (finished) slot_ = -1;
   return error;
 }
 

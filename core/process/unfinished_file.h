@@ -30,8 +30,14 @@ class UnfinishedFile {
   // Gives it its name, as rename() does. Returns 0, or the error's number; then it is unfinished
   // still. Does not return, likewise.
   int FinishAs(const std::string& name);
+  // The same where something has the name: that is unfinished from now on, for its owner to remove.
+  // At no time has nothing the name. EINVAL and ENOSYS: this file system or this kernel can't.
+  int ExchangeWith(const std::string& name);
 
  private:
+  // `flags` are renameat2()'s.
+  int Rename(const std::string& name, unsigned flags);
+
   std::string path_;
   int slot_ = -1;  // -1: it is not known
 };

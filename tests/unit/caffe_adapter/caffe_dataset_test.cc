@@ -1,5 +1,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <random>
 #include <thread>
@@ -114,6 +115,87 @@ TEST_F(CaffeDatasetTest, AnExistingDatabaseIsReplacedOnlyOnRequest) {
   Write({MakeDatum(1, 2, 2, 8), MakeDatum(1, 2, 2, 9)});
   EXPECT_EQ(Dataset(path_).Read(1).label(), 9);
   EXPECT_EQ(EntriesBeside(), 1u);
+}
+
+TEST_F(CaffeDatasetTest, OnlyADatabaseIsReplaced) {
+  const auto error = [&] {
+    return MessageOf<ConfigError>(
+        [&] { DatasetWriter writer(path_, DatasetWriter::Existing::kReplace); });
+  };
+  directory_.Write("db/images/1.png", "pixels");
+  EXPECT_EQ(error(), path_ +
+                         " can't be replaced: it has \"images\", and a database has only "
+                         "data.mdb and lock.mdb; choose another --out");
+  EXPECT_TRUE(fs::exists(path_ + "/images/1.png"));
+  fs::remove_all(path_);
+  fs::create_directories(path_ + "/data.mdb");
+  EXPECT_THAT(error(), HasSubstr("it has \"data.mdb\", which is a directory; "));
+  fs::remove_all(path_);
+  directory_.Write("db", "notes");
+  EXPECT_EQ(error(), path_ + " can't be replaced: Not a directory; choose another --out");
+  EXPECT_EQ(fs::file_size(path_), 5u);
+  fs::remove(path_);
+  fs::create_directory(path_);
+  Write({MakeDatum(1, 2, 2, 7)});
+  directory_.Write("db/data.mdb", "damage");
+  directory_.Write("db/lock.mdb", "");
+  Write({MakeDatum(1, 2, 2, 8)});
+  EXPECT_EQ(Dataset(path_).Read(0).label(), 8);
+  EXPECT_FALSE(fs::exists(path_ + "/lock.mdb"));
+  EXPECT_EQ(EntriesBeside(), 1u);
+}
+
+TEST_F(CaffeDatasetTest, WhatComesWhileADatabaseIsMadeStays) {
+  using Existing = DatasetWriter::Existing;
+  for (const Existing existing : {Existing::kReplace, Existing::kRefuse}) {
+    fs::remove_all(path_);
+    DatasetWriter writer(path_, existing);
+    writer.Append(MakeDatum(1, 2, 2, 7));
+    directory_.Write("db/notes", "mine");
+    EXPECT_THAT(MessageOf<ConfigError>([&] { writer.Finish(); }), HasSubstr("; choose another"));
+    EXPECT_TRUE(fs::exists(path_ + "/notes"));
+  }
+  EXPECT_EQ(EntriesBeside(), 1u);
+}
+
+TEST_F(CaffeDatasetTest, ADatabaseBehindALinkStaysOnItsDisk) {
+  const std::string disk = directory_.Path("disk");
+  fs::create_directory(disk);
+  fs::create_symlink("second", path_);
+  fs::create_symlink("disk/db/", directory_.Path("second"));
+  for (const int label : {7, 8}) {  // the first one is made, the second replaces it
+    Write({MakeDatum(1, 2, 2, label)});
+    EXPECT_EQ(Dataset(disk + "/db").Read(0).label(), label);
+    EXPECT_TRUE(fs::is_symlink(path_));
+  }
+  EXPECT_THAT(MessageOf<DataError>([&] { DatasetWriter writer(path_); }),
+              HasSubstr("disk/db exists already"));
+  EXPECT_EQ(std::distance(fs::directory_iterator(disk), fs::directory_iterator()), 1);
+  EXPECT_EQ(EntriesBeside(), 3u);
+
+  fs::remove(path_);
+  fs::create_symlink("db", path_);
+  EXPECT_EQ(MessageOf<ConfigError>([&] { DatasetWriter writer(path_); }),
+            "can't make the database " + path_ +
+                ": Too many levels of symbolic links; choose another --out");
+}
+
+TEST_F(CaffeDatasetTest, ADatabaseThatCannotBeMadeIsNoFaultOfTheData) {
+  const std::string file = directory_.Write("file", "");
+  EXPECT_EQ(MessageOf<ConfigError>([&] { DatasetWriter writer(file + "/db"); }),
+            "can't make the directory " + file + ": Not a directory; choose another one");
+  // Longer than a name can be.
+  EXPECT_THAT(MessageOf<ConfigError>([&] { DatasetWriter writer(path_ + std::string(252, 'x')); }),
+              HasSubstr(": File name too long; choose another --out"));
+}
+
+TEST_F(CaffeDatasetTest, TheUmaskSaysWhoReadsADatabase) {
+  for (const mode_t mask : {077, 022}) {
+    const mode_t before = umask(mask);
+    Write({MakeDatum(1, 2, 2, 7)});
+    EXPECT_EQ(umask(before), mask);
+    EXPECT_EQ(fs::status(path_).permissions(), fs::perms(0777 & ~mask));
+  }
 }
 
 TEST_F(CaffeDatasetTest, NoDatabase) {

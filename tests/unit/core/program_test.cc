@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstdio>
 #include <filesystem>
 #include <iostream>
@@ -106,6 +107,30 @@ TEST(ProgramDeathTest, ASignalRemovesUnfinishedDirectoriesWithTheirFiles) {
       },
       testing::ExitedWithCode(kInterruptedCode), "");
   EXPECT_FALSE(std::filesystem::exists(directory));
+}
+
+TEST(ProgramDeathTest, ASignalRemovesWhatADirectoryWasExchangedWith) {
+  const TemporaryDirectory parent;
+  const std::string directory = parent.Path("data.XXXX");
+  parent.Write("data.XXXX/data.mdb", "new");
+  parent.Write("data/data.mdb", "old one");
+  EXPECT_EXIT(
+      {
+        EndOnSignals();
+        UnfinishedFile unfinished([&] { return directory; });
+        const UnfinishedFile inside([&] { return directory + "/data.mdb"; });
+        const int error = unfinished.ExchangeWith(parent.Path("data"));
+        if (error == EINVAL || error == ENOSYS) {  // not on this file system
+          std::filesystem::remove_all(parent.Path("data"));
+          std::filesystem::rename(directory, parent.Path("data"));
+        } else if (error != 0) {
+          _exit(1);
+        }
+        raise(SIGINT);
+      },
+      testing::ExitedWithCode(kInterruptedCode), "");
+  EXPECT_FALSE(std::filesystem::exists(directory));
+  EXPECT_EQ(std::filesystem::file_size(parent.Path("data/data.mdb")), 3u);
 }
 
 // As one that another thread opens on a file server which has gone.
