@@ -388,7 +388,8 @@ const Verb kConvertCsv{
     .text =
         "Reads lines of numbers, the pixels of an image of one channel row by row and a label, "
         "and writes LMDBs of Caffe's Datum: DIR/train_lmdb and, if images are left over, "
-        "DIR/test_lmdb.",
+        "DIR/test_lmdb. If none are, an old test_lmdb is refused, or removed with --replace: its "
+        "images may be trained on now.",
     .flags = {{"source", "FILE", "The table; values are parted by commas."},
               {"out", "DIR", ""},
               {"label_column", "N", ""},

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <utility>
 
 #include "caffe_adapter/convert/dataset_writer.h"
 #include "caffe_adapter/data/mean_image.h"
@@ -93,39 +94,78 @@ Shape ReadIdxHeader(BinaryFile& file, uint32_t axes) {
   return shape;
 }
 
-WrittenDatabase ConvertMnistSet(const ConvertOptions& options, const std::string& prefix,
-                                const std::string& out) {
-  BinaryFile images(options.source + "/" + prefix + "-images-idx3-ubyte");
-  BinaryFile labels(options.source + "/" + prefix + "-labels-idx1-ubyte");
-  const Shape extents = ReadIdxHeader(images, 3);
-  const Shape label_extents = ReadIdxHeader(labels, 1);
-  if (extents[0] != label_extents[0]) {
-    throw DataError(labels.path() + ": has " + std::to_string(label_extents[0]) + " labels for " +
-                    std::to_string(extents[0]) + " images in " + images.path());
+// Both databases of a conversion are begun before the first is filled, so that what hinders the
+// second is not said late; and both are on disk before the first gets its name, so that a
+// conversion that has failed can be repeated.
+class TrainAndTest {
+ public:
+  explicit TrainAndTest(const ConvertOptions& options)
+      : train_path_(options.out + "/train_lmdb"),
+        test_path_(options.out + "/test_lmdb"),
+        train_(train_path_, ExistingOf(options)),
+        test_(test_path_, ExistingOf(options)) {}
+
+  DatasetWriter& train() { return train_; }
+  DatasetWriter& test() { return test_; }
+
+  std::vector<WrittenDatabase> Finish(const Shape& train_shape, const Shape& test_shape) {
+    train_.Finish();
+    test_.Finish();
+    return {{train_path_, train_.size(), train_shape}, {test_path_, test_.size(), test_shape}};
   }
-  if (extents[0] == 0) throw DataError(images.path() + ": has no images");
-  const Shape shape = {1, extents[1], extents[2]};
-  DatasetWriter writer(options.out + "/" + out, ExistingOf(options));
-  for (int64_t i = 0; i < extents[0]; ++i) {
-    const std::string pixels = images.Read(static_cast<size_t>(Count(shape)));
-    writer.Append(MakeDatum(shape, pixels, static_cast<uint8_t>(labels.Read(1)[0])));
+
+ private:
+  std::string train_path_;
+  std::string test_path_;
+  DatasetWriter train_;
+  DatasetWriter test_;
+};
+
+// The files of a set, open behind their headers.
+struct MnistSet {
+  MnistSet(const ConvertOptions& options, const std::string& prefix)
+      : images(options.source + "/" + prefix + "-images-idx3-ubyte"),
+        labels(options.source + "/" + prefix + "-labels-idx1-ubyte") {
+    const Shape extents = ReadIdxHeader(images, 3);
+    const Shape label_extents = ReadIdxHeader(labels, 1);
+    if (extents[0] != label_extents[0]) {
+      throw DataError(labels.path() + ": has " + std::to_string(label_extents[0]) + " labels for " +
+                      std::to_string(extents[0]) + " images in " + images.path());
+    }
+    if (extents[0] == 0) throw DataError(images.path() + ": has no images");
+    count = extents[0];
+    shape = {1, extents[1], extents[2]};
   }
-  images.ExpectEnd();
-  labels.ExpectEnd();
-  writer.Finish();
-  return {options.out + "/" + out, writer.size(), shape};
+
+  BinaryFile images;
+  BinaryFile labels;
+  int64_t count = 0;
+  Shape shape;  // of an image
+};
+
+void WriteMnist(MnistSet& set, DatasetWriter& writer) {
+  for (int64_t i = 0; i < set.count; ++i) {
+    const std::string pixels = set.images.Read(static_cast<size_t>(Count(set.shape)));
+    writer.Append(MakeDatum(set.shape, pixels, static_cast<uint8_t>(set.labels.Read(1)[0])));
+  }
+  set.images.ExpectEnd();
+  set.labels.ExpectEnd();
+  writer.Sync();
 }
 
 const Shape kCifarShape = {3, 32, 32};
 
+std::vector<BinaryFile> OpenFiles(const ConvertOptions& options,
+                                  const std::vector<std::string>& names) {
+  std::vector<BinaryFile> files;
+  for (const std::string& name : names) files.emplace_back(options.source + "/" + name);
+  return files;
+}
+
 // Records of a label byte and the pixels, channel by channel. `mean` may be null.
-WrittenDatabase ConvertCifarSet(const ConvertOptions& options,
-                                const std::vector<std::string>& files, const std::string& out,
-                                MeanImage* mean) {
+void WriteCifar(std::vector<BinaryFile> files, DatasetWriter& writer, MeanImage* mean) {
   constexpr int kClasses = 10;
-  DatasetWriter writer(options.out + "/" + out, ExistingOf(options));
-  for (const std::string& name : files) {
-    BinaryFile file(options.source + "/" + name);
+  for (BinaryFile& file : files) {
     while (!file.AtEnd()) {
       const int label = static_cast<uint8_t>(file.Read(1)[0]);
       if (label >= kClasses) {
@@ -141,19 +181,23 @@ WrittenDatabase ConvertCifarSet(const ConvertOptions& options,
     }
   }
   if (writer.size() == 0) {
-    throw DataError(options.source + "/" + files.front() +
-                    (files.size() > 1 ? " to " + files.back() + " have" : " has") + " no images");
+    const std::string last = std::filesystem::path(files.back().path()).filename();
+    throw DataError(files.front().path() + (files.size() > 1 ? " to " + last + " have" : " has") +
+                    " no images");
   }
-  writer.Finish();
-  return {options.out + "/" + out, writer.size(), kCifarShape};
+  writer.Sync();
 }
 
 }  // namespace
 
 ConvertResult ConvertMnist(const ConvertOptions& options) {
+  MnistSet train(options, "train");
+  MnistSet test(options, "t10k");
+  TrainAndTest databases(options);
+  WriteMnist(train, databases.train());
+  WriteMnist(test, databases.test());
   ConvertResult result;
-  result.databases.push_back(ConvertMnistSet(options, "train", "train_lmdb"));
-  result.databases.push_back(ConvertMnistSet(options, "t10k", "test_lmdb"));
+  result.databases = databases.Finish(train.shape, test.shape);
   return result;
 }
 
@@ -162,11 +206,15 @@ ConvertResult ConvertCifar10(const ConvertOptions& options) {
   const std::vector<std::string> train = {"data_batch_1.bin", "data_batch_2.bin",
                                           "data_batch_3.bin", "data_batch_4.bin",
                                           "data_batch_5.bin"};
-  ConvertResult result;
-  result.databases = {ConvertCifarSet(options, train, "train_lmdb", &mean),
-                      ConvertCifarSet(options, {"test_batch.bin"}, "test_lmdb", nullptr)};
+  std::vector<BinaryFile> train_files = OpenFiles(options, train);
+  std::vector<BinaryFile> test_files = OpenFiles(options, {"test_batch.bin"});
+  TrainAndTest databases(options);
+  WriteCifar(std::move(train_files), databases.train(), &mean);
+  WriteCifar(std::move(test_files), databases.test(), nullptr);
   const std::string mean_file = options.out + "/mean.binaryproto";
   mean.Write(mean_file);
+  ConvertResult result;
+  result.databases = databases.Finish(kCifarShape, kCifarShape);
   result.other_files = {mean_file};
   return result;
 }

@@ -26,7 +26,7 @@ struct ConvertResult {
 // A table of numbers, one image a line: a label and the pixels of one channel, row by row.
 struct CsvOptions {
   std::string source;     // the CSV file; a line that starts with a letter is a heading
-  std::string out;        // gets train_lmdb and, if records are left over, test_lmdb
+  std::string out;        // gets train_lmdb and, if records are left over, test_lmdb; else has none
   int label_column = -1;  // from 0; negative counts from the end
   int64_t height = 0;     // of an image in the file; 0: images are square
   int64_t width = 0;

@@ -174,19 +174,40 @@ caffe::Datum ToDatum(const CsvOptions& options, const LabeledImage& record) {
   return datum;
 }
 
-WrittenDatabase WriteSet(const CsvOptions& options, const std::string& name,
-                         std::span<const LabeledImage> records) {
-  const std::string path = options.out + "/" + name;
-  DatasetWriter writer(
-      path, options.replace ? DatasetWriter::Existing::kReplace : DatasetWriter::Existing::kRefuse);
+// On disk; it has no name yet.
+WrittenDatabase WriteSet(const CsvOptions& options, std::span<const LabeledImage> records,
+                         const std::string& path, DatasetWriter& writer) {
   Shape shape;
   for (const LabeledImage& record : records) {
     const caffe::Datum datum = ToDatum(options, record);
     shape = {1, datum.height(), datum.width()};
     writer.Append(datum);
   }
-  writer.Finish();
+  writer.Sync();
   return {path, writer.size(), shape};
+}
+
+// Both databases are begun before the first is filled, and on disk before it has its name: a
+// conversion that has failed can be repeated.
+std::vector<WrittenDatabase> WriteSets(const CsvOptions& options,
+                                       std::span<const LabeledImage> train,
+                                       std::span<const LabeledImage> test) {
+  const auto existing =
+      options.replace ? DatasetWriter::Existing::kReplace : DatasetWriter::Existing::kRefuse;
+  const std::string train_path = options.out + "/train_lmdb";
+  const std::string test_path = options.out + "/test_lmdb";
+  DatasetWriter train_writer(train_path, existing);
+  DatasetWriter test_writer(test_path, existing);
+  std::vector<WrittenDatabase> written = {WriteSet(options, train, train_path, train_writer)};
+  if (test.empty()) {
+    test_writer.Remove();  // what an old one tests on may be trained on now
+    train_writer.Finish();
+    return written;
+  }
+  written.push_back(WriteSet(options, test, test_path, test_writer));
+  train_writer.Finish();
+  test_writer.Finish();
+  return written;
 }
 
 }  // namespace
@@ -203,10 +224,7 @@ ConvertResult ConvertCsv(const CsvOptions& options) {
   if (options.shuffle) Shuffle(records, options.shuffle_seed);
   const std::span<const LabeledImage> all(records);
   ConvertResult result;
-  result.databases.push_back(WriteSet(options, "train_lmdb", all.first(train)));
-  if (train < all.size()) {
-    result.databases.push_back(WriteSet(options, "test_lmdb", all.subspan(train)));
-  }
+  result.databases = WriteSets(options, all.first(train), all.subspan(train));
   return result;
 }
 

@@ -101,6 +101,29 @@ TEST_F(CaffeConvertTest, CsvThatCannotBe) {
   EXPECT_THAT(CsvError("1,2,3,4,1\n"), HasSubstr("has 1 images, fewer than the 2 to train"));
 }
 
+// It would be tested on what it was trained on.
+TEST_F(CaffeConvertTest, CsvWithoutATestPartLeavesNoOldOne) {
+  directory_.Write("data.csv", "1,2\n1,3\n1,4\n");
+  const auto size = [&](const char* name) { return Dataset(csv_.out + name).size(); };
+  csv_.train_records = 2;
+  ConvertCsv(csv_);
+  csv_.train_records = 0;
+  const std::string test = csv_.out + "/test_lmdb";
+  std::filesystem::rename(csv_.out + "/train_lmdb", csv_.out + "/train");
+  EXPECT_EQ(MessageOf<DataError>([&] { ConvertCsv(csv_); }),
+            test + " exists already; remove it, or replace it (--replace)");
+  EXPECT_FALSE(std::filesystem::exists(csv_.out + "/train_lmdb"));
+  csv_.replace = true;
+  directory_.Write("out/test_lmdb/notes", "mine");
+  EXPECT_THAT(MessageOf<ConfigError>([&] { ConvertCsv(csv_); }), HasSubstr("it has \"notes\""));
+  EXPECT_EQ(size("/test_lmdb"), 1);
+  std::filesystem::remove(test + "/notes");
+  EXPECT_EQ(ConvertCsv(csv_).databases.size(), 1u);
+  EXPECT_EQ(size("/train_lmdb"), 3);
+  EXPECT_FALSE(std::filesystem::exists(test));
+  ConvertCsv(csv_);  // there is none to remove
+}
+
 TEST_F(CaffeConvertTest, TheDigits) {
   csv_.source = "configs/data/digits.csv";
   csv_.max_value = 16;
@@ -186,6 +209,52 @@ TEST_F(CaffeConvertTest, FilesWithoutImagesAreRefused) {
   directory_.Write("train-labels-idx1-ubyte", BigEndian(2049) + BigEndian(0));
   EXPECT_EQ(MessageOf<DataError>([&] { ConvertMnist(files_); }),
             directory_.path() + "/train-images-idx3-ubyte: has no images");
+}
+
+// So that it can be repeated.
+TEST_F(CaffeConvertTest, AConversionThatFailsLeavesNoDatabase) {
+  const std::string images = BigEndian(2051) + BigEndian(1) + BigEndian(1) + BigEndian(1);
+  const std::string labels = BigEndian(2049) + BigEndian(1) + "\x05";
+  const std::string batch = std::string(1, '\x05') + std::string(3072, '\x01');
+  const auto left = [&] {
+    return std::distance(std::filesystem::directory_iterator(files_.out),
+                         std::filesystem::directory_iterator());
+  };
+  directory_.Write("train-images-idx3-ubyte", images + "a");
+  directory_.Write("train-labels-idx1-ubyte", labels);
+  directory_.Write("t10k-images-idx3-ubyte", images);
+  directory_.Write("t10k-labels-idx1-ubyte", labels);
+  EXPECT_THAT(MessageOf<DataError>([&] { ConvertMnist(files_); }),
+              HasSubstr("t10k-images-idx3-ubyte: truncated"));
+  EXPECT_EQ(left(), 0);
+  for (int i = 1; i <= 5; ++i) {
+    directory_.Write("data_batch_" + std::to_string(i) + ".bin", batch);
+  }
+  directory_.Write("test_batch.bin", batch + "\x0a");
+  EXPECT_THAT(MessageOf<DataError>([&] { ConvertCifar10(files_); }),
+              HasSubstr("test_batch.bin: label 10"));
+  EXPECT_EQ(left(), 0);
+  directory_.Write("test_batch.bin", batch);
+  directory_.Write("out/mean.binaryproto/file", "");  // the mean can't be written
+  EXPECT_THROW(ConvertCifar10(files_), Error);
+  EXPECT_EQ(left(), 1);
+}
+
+TEST_F(CaffeConvertTest, WhatHindersTheTestSetIsSaidBeforeTheTrainingSetIsRead) {
+  const std::string images = BigEndian(2051) + BigEndian(1) + BigEndian(1) + BigEndian(1);
+  const std::string labels = BigEndian(2049) + BigEndian(1) + "\x05";
+  directory_.Write("train-images-idx3-ubyte", images);  // truncated, as whoever reads it finds
+  directory_.Write("train-labels-idx1-ubyte", labels);
+  EXPECT_THAT(MessageOf<DataError>([&] { ConvertMnist(files_); }),
+              HasSubstr("t10k-images-idx3-ubyte: No such file"));
+  directory_.Write("t10k-images-idx3-ubyte", images + "a");
+  directory_.Write("t10k-labels-idx1-ubyte", labels);
+  directory_.Write("out/test_lmdb/data.mdb", "");
+  EXPECT_THAT(MessageOf<DataError>([&] { ConvertMnist(files_); }),
+              HasSubstr("test_lmdb exists already"));
+  for (int i = 1; i <= 5; ++i) directory_.Write("data_batch_" + std::to_string(i) + ".bin", "\x0a");
+  EXPECT_THAT(MessageOf<DataError>([&] { ConvertCifar10(files_); }),
+              HasSubstr("test_batch.bin: No such file"));
 }
 
 TEST_F(CaffeConvertTest, Cifar10) {
