@@ -13,6 +13,8 @@
 #include <mutex>
 #include <set>
 #include <vector>
+
+#include "core/files/regular_file.h"
 #endif
 
 namespace poseidon {
@@ -126,9 +128,12 @@ class ReadOnlyEnvironment : public leveldb::EnvWrapper {
 class LevelDbStore : public RecordStore {
  public:
   LevelDbStore(std::string path, Records records) : path_(std::move(path)) {
-    if (!HasLevelDb(path_)) {
+    const std::string file = path_ + "/CURRENT";
+    std::error_code unknown;  // whether it is there; the check of it then says why
+    if (!std::filesystem::exists(file, unknown) && !unknown) {
       throw DataError(path_ + ": no LevelDB database here (a directory with a file CURRENT)");
     }
+    CheckRegularFile(file, ExitCode::kDataError);
     leveldb::Options options;
     options.env = &environment_;
     options.paranoid_checks = true;

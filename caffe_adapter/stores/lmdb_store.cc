@@ -25,10 +25,12 @@ struct CursorCloser {
 class LmdbStore : public RecordStore {
  public:
   LmdbStore(std::string path, Records records) : path_(std::move(path)), transaction_(nullptr) {
-    if (!HasLmdb(path_)) {
+    const std::string file = path_ + "/data.mdb";
+    std::error_code unknown;  // whether it is there; the check of its pages then says why
+    if (!std::filesystem::exists(file, unknown) && !unknown) {
       throw DataError(path_ + ": no LMDB database here (a directory with a file data.mdb)");
     }
-    CheckLmdbPages(path_ + "/data.mdb", records);
+    CheckLmdbPages(file, records);
     environment_ = MakeLmdbEnvironment(path_);
     constexpr unsigned kFlags = MDB_RDONLY | MDB_NOLOCK | MDB_NOTLS;
     CheckLmdb(mdb_env_open(environment_.get(), path_.c_str(), kFlags, 0), path_, "opening");

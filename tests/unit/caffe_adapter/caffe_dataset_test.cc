@@ -208,6 +208,16 @@ TEST_F(CaffeDatasetTest, NoDatabase) {
   EXPECT_THAT(ReadError(0), HasSubstr("the database has no records"));
 }
 
+// Whoever is told that there is none makes one.
+TEST_F(CaffeDatasetTest, ADatabaseThatCannotBeLookedAtMayBeThere) {
+  fs::create_symlink("db", path_);
+  EXPECT_EQ(MessageOf<DataError>([&] { const Dataset dataset(path_); }),
+            "can't read " + path_ + "/data.mdb: Too many levels of symbolic links");
+  fs::remove(path_);
+  directory_.Write("db", "");
+  EXPECT_THAT(ReadError(0), HasSubstr(": no LMDB database here"));
+}
+
 TEST_F(CaffeDatasetTest, ATruncatedDatabaseIsRefusedWhereverItEnds) {
   std::vector<caffe::Datum> records;
   for (int i = 0; i < 300; ++i) records.push_back(MakeDatum(1, 28, 28, i));

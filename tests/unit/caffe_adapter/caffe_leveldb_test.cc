@@ -83,6 +83,9 @@ TEST_F(CaffeLevelDbTest, BadDatabases) {
     });
   };
   EXPECT_THAT(error(), HasSubstr(path_ + ": no LevelDB database here"));
+  std::filesystem::create_symlink(path_, path_);
+  EXPECT_EQ(error(), "can't read " + path_ + "/CURRENT: Too many levels of symbolic links");
+  std::filesystem::remove(path_);
   Write(6000);
   EXPECT_EQ(error(), "");
   uintmax_t damaged = 0;
