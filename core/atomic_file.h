@@ -13,13 +13,13 @@ namespace poseidon {
 // is there.
 void WriteFileAtomically(const std::string& path, std::string_view content);
 
+// Likewise without the sync, which may take seconds where others use the disk: after a power cut
+// the file may be empty. For what nobody who comes after a power cut depends on.
+void WriteFileQuickly(const std::string& path, std::string_view content);
+
 // Throws as WriteFileAtomically to `path` would, as far as can be seen without writing there: for
 // whoever has hours to go until there is something to write. Nothing is changed.
 void CheckCanWrite(const std::string& path);
-
-// Likewise without the sync, which may take seconds where others use the disk: after a power cut
-// the file may be empty. For what nothing depends on.
-void WriteFileQuickly(const std::string& path, std::string_view content);
 
 // Writes a new file that only its owner may read or write (mode 0600), whole or not at all, with
 // the sync. False, and nothing is changed, if there is something of that name. Throws as above.

@@ -82,8 +82,7 @@ void RefuseRepeated(const std::vector<Word>& words, const std::string& key) {
   const auto second = std::find_if(std::next(first), words.end(), has_key);
   if (second == words.end()) return;
   throw ConfigError(second->where, key + "= is there twice, as \"" + first->text + "\" and \"" +
-                                       second->text +
-                                       "\"; write it once, as slots=N or roles=worker,server");
+                                       second->text + "\"; write it once");
 }
 
 int ParseSlots(const Word& word, const std::string& value) {

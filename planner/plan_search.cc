@@ -132,14 +132,16 @@ double PlanSearch::Estimate(const PlanCandidate& candidate) const {
 std::optional<double> PlanSearch::Predict(const PlanCandidate& candidate, int64_t most_messages,
                                           double limit) {
   const Plan plan = Build(candidate);
+  std::string serialized = plan.SerializeAsString();
+  if (tried_.contains(serialized)) return std::nullopt;
+  const double least = predictor_.LeastSeconds(plan);
   const int64_t messages = MessagesPerIteration(plan, predictor_.cluster());
   if (messages > most_messages) {
-    limited_stages_.insert(stage_name_);
+    if (least < limit) limited_stages_.insert(stage_name_);
     return std::nullopt;
   }
-  if (!tried_.insert(plan.SerializeAsString()).second) return std::nullopt;
+  tried_.insert(std::move(serialized));
   const std::string kind = KindOf(plan);
-  const double least = predictor_.LeastSeconds(plan);
   if (least >= limit) {
     if (options_.all_kinds) rivals_.try_emplace(kind, least, candidate);
     return std::nullopt;

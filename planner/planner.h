@@ -11,9 +11,9 @@
 
 namespace poseidon {
 
-// A chunk takes up to some 30 bytes of the message that is the plan, and 170 bytes in the memory of
-// each node. Of so many that is an eighth of what a message may have, and leaves room for the
-// model, which is in it, too.
+// A chunk takes up to some 30 bytes of the message that is the plan, which has room for eight times
+// as many, and 170 bytes in the memory of each node, several times that where plans are compared.
+// Whoever has so many exchanges more headers than anybody wants.
 inline constexpr int64_t kMostKvPairs = int64_t{1} << 22;
 
 // Throws ConfigError where communication.kv_pair_bytes cuts the model into more than those; it says

@@ -61,8 +61,8 @@ struct SearchReport {
   void Add(const SearchReport& other);
 };
 
-// Is told of each search that was wanted, when it has ended; by several threads at once. Which
-// numbers of lanes are looked at beside each other depends on the machine's cores.
+// Is told of each search that has ended before somebody knew that it was not wanted; by several
+// threads at once. Which numbers of lanes are looked at ahead, and how far, depends on the cores.
 using SearchListener = std::function<void(const SearchReport&)>;
 
 // With predictions (Predictor::Annotate), and simulated_ms if it was tried; of several predictors

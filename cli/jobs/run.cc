@@ -275,9 +275,9 @@ std::string KeepLogs(const std::string& out, int restart) {
 // From where a job is run again that has written no snapshot on this machine.
 std::string StartOf(const JobClusterOptions& options) {
   if (!options.program.empty()) return "as it was started; its program has to find its checkpoint";
-  return options.hosts && !Replays(options.config)
-             ? "from the newest snapshot that worker 0 finds"
-             : "from where it was started, as it has written no snapshot yet";
+  if (Replays(options.config)) return "from its beginning";
+  return options.hosts ? "from the newest snapshot that worker 0 finds"
+                       : "from where it was started, as it has written no snapshot yet";
 }
 
 // A job that is run, and again after what may pass, as often as --restarts allows.

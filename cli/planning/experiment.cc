@@ -69,6 +69,7 @@ void RefuseFlagsOfOtherModes(ExperimentMode mode, bool has_run) {
         std::pair("hosts", ExperimentMode::kRun), std::pair("remote_shell", ExperimentMode::kRun),
         std::pair("remote_programs", ExperimentMode::kRun)}) {
     if (mode == its_mode || !FlagGiven(flag)) continue;
+    if (flag == std::string("slow_motion") && FLAGS_slow_motion == 1) continue;  // none
     if (has_run && flag == std::string("hosts")) continue;
     const std::string name = std::string("--") + flag;
     const std::string wanted = std::string("--mode=") + NameOf(its_mode);

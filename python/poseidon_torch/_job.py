@@ -186,18 +186,17 @@ class JobOptions:
     step_deadline_seconds: Optional[float] = None
 
     def __post_init__(self):
-        # As the job config's own deadlines (docs/configuration.md).
-        seconds = (0.1, 1e6, "from 0.1 to 1,000,000")
-        for name, (least, most, said) in (
-            ("servers", (1, float("inf"), "at least 1")),
-            ("deadline_seconds", seconds),
-            ("step_deadline_seconds", seconds),
+        # As in the job config (docs/configuration.md).
+        for name, kind, least, said in (
+            ("servers", numbers.Integral, 1, "a whole number from 1"),
+            ("deadline_seconds", numbers.Real, 0.1, "a number from 0.1"),
+            ("step_deadline_seconds", numbers.Real, 0.1, "a number from 0.1"),
         ):
             value = getattr(self, name)
             if value is None:
                 continue
-            if not isinstance(value, numbers.Real) or not least <= value <= most:
-                raise ConfigError(f"{name} is {value!r}; it must be a number, {said}")
+            if isinstance(value, bool) or not isinstance(value, kind) or not least <= value <= 1e6:
+                raise ConfigError(f"{name} is {value!r}; it must be {said} to 1,000,000")
 
     def text(self, place: Place, host: str, port: int, run: int, security: str) -> str:
         """The config; the same on all ranks, or the scheduler refuses them. `security` is a field of its own."""

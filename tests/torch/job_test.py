@@ -134,12 +134,13 @@ class Job(OneProcess):
         model = torch.nn.Linear(4, 4)
         for said, options in (
             (
-                "deadline_seconds is inf; it must be a number, from 0.1",
+                "deadline_seconds is inf; it must be a number from 0.1",
                 {"deadline_seconds": float("inf")},
             ),
             ("deadline_seconds is nan", {"deadline_seconds": float("nan")}),
-            ("servers is 0; it must be a number, at least 1", {"servers": 0}),
-            ("servers is '2'; it must be a number", {"servers": "2"}),
+            ("servers is 0; it must be a whole number from 1", {"servers": 0}),
+            ("servers is '2'; it must be a whole number", {"servers": "2"}),
+            ("servers is 2.5; it must be a whole number", {"servers": 2.5}),
         ):
             with self.subTest(said):
                 self.expect_refusal(said, model, sgd(model), **options)

@@ -330,7 +330,7 @@ class Misuse(OneProcess):
             ("fragments is 2, and the model has 1 layers", {"fragments": 2}),
             ("no such option: size, wings", {"wings": 2, "size": 1}),
             (
-                "step_deadline_seconds is 0; it must be a number, from 0.1",
+                "step_deadline_seconds is 0; it must be a number from 0.1",
                 {"step_deadline_seconds": 0},
             ),
         ):

@@ -184,6 +184,23 @@ TEST_F(ProgressTest, NobodyIsNamedOnceAWorkerHasFinished) {
   EXPECT_EQ(NoticesIn(/*seconds=*/10 * kStall, /*quiet_from=*/0), "");
 }
 
+// A worker tells of a round, in which each fragment has the deadline of as many steps.
+TEST_F(SchedulerDeadlinesTest, ARoundOfFragmentsMayTakeAsLongAsItsExchanges) {
+  options_ = TwoWorkers(Recovery::NONE);
+  Communication& communication = *options_.job.mutable_communication();
+  communication.set_local_steps(12);
+  communication.set_fragments(4);
+  StartScheduler();
+  BeginTraining();
+  ASSERT_TRUE(HasSent(MessageKind::kStart));
+  std::optional<Duration> look;
+  for (const Outbox::Timer& timer : outbox_.timers) {
+    if (timer.id == kLookForProgress) look = timer.delay;
+  }
+  ASSERT_TRUE(look);
+  EXPECT_EQ(10 * ToSeconds(*look), 2 * 12 * kStall);
+}
+
 // Such a machine's nodes find the scheduler, and all seems well until others look for them.
 TEST_F(SchedulerDeadlinesTest, NodesThatOthersDoNotReachAreNamedAtTheStartAndInTheEnd) {
   options_ = TwoWorkers(Recovery::NONE);
