@@ -255,7 +255,7 @@ std::string SearchText(const SearchReport& search) {
   for (const std::string& stage : search.limited_stages) {
     stages += (stages.empty() ? "" : ", ") + stage;
   }
-  add(search.limited, "with what a search may predict, before all " + stages + " were tried");
+  add(search.limited, "with the most that one may predict, before the end of: " + stages);
   add(search.needless, "as another had hidden the exchange");
   return text + "\n";
 }

@@ -194,12 +194,13 @@ TEST(SearchTextTest, NamesEveryEnd) {
                                .limited = 4,
                                .needless = 1,
                                .limited_stages = {"sizes", "families"}};
-  EXPECT_EQ(SearchText(search),
-            "searched: 12,345 plans predicted in 8 searches, 3 tried in virtual time, 1 too large "
-            "for that, and no more may be tried; 1 search ended as the exchange was hidden, "
-            "2 searches ended as nothing better was left, 4 searches ended with what a search may "
-            "predict, before all families, sizes were tried, 1 search ended as another had hidden "
-            "the exchange\n");
+  EXPECT_EQ(
+      SearchText(search),
+      "searched: 12,345 plans predicted in 8 searches, 3 tried in virtual time, 1 too large "
+      "for that, and no more may be tried; 1 search ended as the exchange was hidden, "
+      "2 searches ended as nothing better was left, 4 searches ended with the most that one may "
+      "predict, before the end of: families, sizes, 1 search ended as another had hidden the "
+      "exchange\n");
   EXPECT_EQ(SearchText({}), "");
 }
 
