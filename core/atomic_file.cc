@@ -37,11 +37,13 @@ void SyncDirectoryOf(const std::string& path) {
   close(descriptor);
 }
 
+}  // namespace
+
 // A descriptor that is closed, and a temporary file that is removed, however the scope is left.
-class TemporaryFile {
+class UnplacedFile {
  public:
   // `exclusion`: O_TRUNC to take the place of one that was left behind, O_EXCL to refuse it.
-  explicit TemporaryFile(const std::string& path, int exclusion = O_TRUNC, mode_t mode = 0644)
+  explicit UnplacedFile(const std::string& path, int exclusion = O_TRUNC, mode_t mode = 0644)
       : path_(path + std::string(kMark) + std::to_string(getpid())),
         unfinished_([this, exclusion, mode] {
           descriptor_ = open(path_.c_str(), O_WRONLY | O_CREAT | exclusion | O_CLOEXEC, mode);
@@ -49,12 +51,12 @@ class TemporaryFile {
         }) {
     if (descriptor_ < 0) Fail("can't create");
   }
-  ~TemporaryFile() {
+  ~UnplacedFile() {
     if (descriptor_ >= 0) close(descriptor_);
     if (!renamed_) unlink(path_.c_str());
   }
-  TemporaryFile(const TemporaryFile&) = delete;
-  TemporaryFile& operator=(const TemporaryFile&) = delete;
+  UnplacedFile(const UnplacedFile&) = delete;
+  UnplacedFile& operator=(const UnplacedFile&) = delete;
 
   void Write(std::string_view content) {
     while (!content.empty()) {
@@ -100,6 +102,8 @@ class TemporaryFile {
   UnfinishedFile unfinished_;
   bool renamed_ = false;
 };
+
+namespace {
 
 // What `path` leads to, which the rename replaces whatever it is: /dev/null, too, if root names it.
 std::string FileToReplace(const std::string& path) {
@@ -161,12 +165,21 @@ int RemoveAbandonedFiles(const std::string& prefix, bool alone) {
 }
 
 void WriteFileAtomically(const std::string& path, std::string_view content) {
-  const std::string target = FileToReplace(path);
-  TemporaryFile file(target);
-  file.Write(content);
-  file.Sync();
-  file.RenameTo(target);
-  SyncDirectoryOf(target);
+  PreparedFile(path, content).Place();
+}
+
+PreparedFile::PreparedFile(const std::string& path, std::string_view content)
+    : target_(FileToReplace(path)), file_(std::make_unique<UnplacedFile>(target_)) {
+  file_->Write(content);
+  file_->Sync();
+}
+
+PreparedFile::PreparedFile(PreparedFile&&) noexcept = default;
+PreparedFile::~PreparedFile() = default;
+
+void PreparedFile::Place() {
+  file_->RenameTo(target_);
+  SyncDirectoryOf(target_);
 }
 
 void CheckCanWrite(const std::string& path) { const TemporaryFile file(FileToReplace(path)); }
@@ -174,7 +187,7 @@ void CheckCanWrite(const std::string& path) { const TemporaryFile file(FileToRep
 bool WriteNewPrivateFile(const std::string& path, std::string_view content) {
   constexpr mode_t kOwnerOnly = 0600;
   // Another user's file would be readable to that user.
-  TemporaryFile file(path, O_EXCL, kOwnerOnly);
+  UnplacedFile file(path, O_EXCL, kOwnerOnly);
   file.SetMode(kOwnerOnly);
   file.Write(content);
   file.Sync();
@@ -184,7 +197,7 @@ bool WriteNewPrivateFile(const std::string& path, std::string_view content) {
 }
 
 void WriteFileQuickly(const std::string& path, std::string_view content) {
-  TemporaryFile file(path);
+  UnplacedFile file(path);
   file.Write(content);
   file.RenameTo(path);
 }

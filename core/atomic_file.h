@@ -1,6 +1,7 @@
 // Files that are there whole or not at all.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -12,6 +13,29 @@ namespace poseidon {
 // full, ...), ConfigError where writing is forbidden, or a directory, a device, a pipe or a socket
 // is there.
 void WriteFileAtomically(const std::string& path, std::string_view content);
+
+class UnplacedFile;
+
+// The same in two steps, for files that are of use only together: what may fail for lack of room is
+// done when it is made, and what was there is untouched until Place. Removed if it is not placed.
+//
+//   PreparedFile values("x.caffemodel", net), state("x.solverstate", history);
+//   values.Place();
+//   state.Place();
+class PreparedFile {
+ public:
+  // Writes the temporary file and syncs it. Throws as above.
+  PreparedFile(const std::string& path, std::string_view content);
+  PreparedFile(PreparedFile&&) noexcept;
+  ~PreparedFile();
+
+  // Renames it to the path, once. Likewise.
+  void Place();
+
+ private:
+  std::string target_;
+  std::unique_ptr<UnplacedFile> file_;
+};
 
 // Likewise without the sync, which may take seconds where others use the disk: after a power cut
 // the file may be empty. For what nobody who comes after a power cut depends on.

@@ -136,16 +136,23 @@ std::string Snapshots::Write(const Engine& engine, const ModelSpec& model, int64
   std::string path = NameOf(options_, iteration, ".solverstate");
   MakeDirectoryOf(options_.prefix);
   KeepOtherJobsOut();
+  PreparedFile values = PrepareCaffemodel(net, *engine.net(), engine.Values());
   std::error_code ignored;
-  // An older training's state must not stand beside the new model.
-  fs::remove(path, ignored);
-  WriteCaffemodel(net, *engine.net(), engine.Values());
+  const bool replaces = fs::exists(path, ignored);
+  // The values are worth having also where the disk is full before the state is there.
+  if (!replaces) values.Place();
   SolverState file;
   file.iteration = iteration;
   file.learned_net = net;
   file.current_step = CurrentStep(ToUpdateRule(model.update_rule()), iteration);
   file.history = ToHistory(*engine.net(), model, state);
-  WriteSolverState(path, file);
+  PreparedFile prepared = PrepareSolverState(path, file);
+  if (replaces) {
+    // An older training's state must not stand beside the new model.
+    fs::remove(path, ignored);
+    values.Place();
+  }
+  prepared.Place();
   return path;
 }
 

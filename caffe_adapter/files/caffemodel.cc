@@ -13,7 +13,6 @@
 #include "caffe_adapter/files/hdf5_file.h"
 #include "caffe_adapter/files/hdf5_writer.h"
 #include "caffe_adapter/net/upgrade.h"
-#include "core/atomic_file.h"
 #include "core/error.h"
 #include "core/files/regular_file.h"
 
@@ -46,7 +45,8 @@ std::string DatasetOf(const LayerDescription& layer, size_t blob) {
   return "data/" + layer.name() + "/" + std::to_string(blob);
 }
 
-void WriteHdf5(const std::string& path, const NetDescription& net, const NetValues& values) {
+PreparedFile PrepareHdf5Model(const std::string& path, const NetDescription& net,
+                              const NetValues& values) {
   Hdf5Writer file(path);
   file.AddGroup("data");
   for (size_t l = 0; l < net.layers.size(); ++l) {
@@ -56,7 +56,7 @@ void WriteHdf5(const std::string& path, const NetDescription& net, const NetValu
       file.AddFloats(DatasetOf(net.layers[l], b), parameter.shape, values[l][b]);
     }
   }
-  file.Write();
+  return file.Prepare();
 }
 
 // The layers of `net` with the blobs that the file has for them.
@@ -148,11 +148,15 @@ std::vector<float> ToValues(const caffe::BlobProto& blob) {
   return values;
 }
 
-void WriteBinaryFile(const std::string& path, const google::protobuf::Message& message) {
+PreparedFile PrepareBinaryFile(const std::string& path, const google::protobuf::Message& message) {
   if (message.ByteSizeLong() > static_cast<size_t>(kMostBinaryBytes)) {
     throw DataError("can't write " + path + ": Protobuf's limit for a file is 2 GiB");
   }
-  WriteFileAtomically(path, message.SerializeAsString());
+  return PreparedFile(path, message.SerializeAsString());
+}
+
+void WriteBinaryFile(const std::string& path, const google::protobuf::Message& message) {
+  PrepareBinaryFile(path, message).Place();
 }
 
 void ReadBinaryFile(const std::string& path, google::protobuf::Message& message) {
@@ -176,8 +180,9 @@ void CheckCaffemodel(const std::string& path) {
   }
 }
 
-void WriteCaffemodel(const std::string& path, const NetDescription& net, const NetValues& values) {
-  if (IsHdf5Path(path)) return WriteHdf5(path, net, values);
+PreparedFile PrepareCaffemodel(const std::string& path, const NetDescription& net,
+                               const NetValues& values) {
+  if (IsHdf5Path(path)) return PrepareHdf5Model(path, net, values);
   caffe::NetParameter model;
   model.set_name(net.name);
   for (size_t l = 0; l < net.layers.size(); ++l) {
@@ -189,7 +194,11 @@ void WriteCaffemodel(const std::string& path, const NetDescription& net, const N
       *written.add_blobs() = ToBlobProto(layer.parameters[b].shape, values[owner][blob]);
     }
   }
-  WriteBinaryFile(path, model);
+  return PrepareBinaryFile(path, model);
+}
+
+void WriteCaffemodel(const std::string& path, const NetDescription& net, const NetValues& values) {
+  PrepareCaffemodel(path, net, values).Place();
 }
 
 std::string ToString(const CopiedLayers& layers) {

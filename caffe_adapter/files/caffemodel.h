@@ -10,6 +10,7 @@
 
 #include "caffe_adapter/net/net.h"
 #include "caffe_adapter/net/shape.h"
+#include "core/atomic_file.h"
 #include "proto/caffe.pb.h"
 
 namespace poseidon {
@@ -35,6 +36,8 @@ constexpr int kMostBinaryBytes = std::numeric_limits<int>::max();
 
 // Writes a binary message; the file is there whole or not at all. Throws Error.
 void WriteBinaryFile(const std::string& path, const google::protobuf::Message& message);
+// The same under a temporary name, to be placed.
+PreparedFile PrepareBinaryFile(const std::string& path, const google::protobuf::Message& message);
 
 // Reads a binary message of any size up to Protobuf's 2 GiB. Throws DataError.
 void ReadBinaryFile(const std::string& path, google::protobuf::Message& message);
@@ -46,6 +49,9 @@ using NetValues = std::vector<std::vector<std::vector<float>>>;
 
 // Writes the net's layers with their values; shared ones in every layer that uses them, as Caffe.
 void WriteCaffemodel(const std::string& path, const NetDescription& net, const NetValues& values);
+// The same under a temporary name, to be placed.
+PreparedFile PrepareCaffemodel(const std::string& path, const NetDescription& net,
+                               const NetValues& values);
 
 // Throws DataError for a file that is no model, or is cut off so that it can't be read.
 void CheckCaffemodel(const std::string& path);

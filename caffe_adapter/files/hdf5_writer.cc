@@ -86,7 +86,7 @@ void Hdf5Writer::AddText(const std::string& dataset, const std::string& text) {
   AddDataset(file_, path_, dataset, type.id(), {}, text.c_str());
 }
 
-void Hdf5Writer::Write() {
+PreparedFile Hdf5Writer::Prepare() {
   std::string image;
   {
     const Hdf5Library library;
@@ -96,7 +96,7 @@ void Hdf5Writer::Write() {
     image.resize(static_cast<size_t>(size));
     if (H5Fget_file_image(file_, image.data(), image.size()) != size) Fail(path_, "its image");
   }
-  WriteFileAtomically(path_, image);
+  return PreparedFile(path_, image);
 }
 
 #else
@@ -114,7 +114,7 @@ void Hdf5Writer::AddGroup(const std::string&) {}
 void Hdf5Writer::AddFloats(const std::string&, const Shape&, std::span<const float>) {}
 void Hdf5Writer::AddInteger(const std::string&, int32_t) {}
 void Hdf5Writer::AddText(const std::string&, const std::string&) {}
-void Hdf5Writer::Write() {}
+PreparedFile Hdf5Writer::Prepare() { return PreparedFile(path_, ""); }
 
 #endif
 

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "caffe_adapter/net/shape.h"
+#include "core/atomic_file.h"
 
 namespace poseidon {
 
@@ -25,8 +26,10 @@ class Hdf5Writer {
   void AddInteger(const std::string& dataset, int32_t value);
   void AddText(const std::string& dataset, const std::string& text);
 
+  // Writes it under a temporary name. Throws Error.
+  PreparedFile Prepare();
   // The file is there whole or not at all. Throws Error.
-  void Write();
+  void Write() { Prepare().Place(); }
 
  private:
   std::string path_;

@@ -72,7 +72,7 @@ std::vector<LearnableBlob> LearnableBlobs(const NetDescription& net, const Model
   return blobs;
 }
 
-void WriteHdf5(const std::string& path, const SolverState& state) {
+PreparedFile PrepareHdf5(const std::string& path, const SolverState& state) {
   Hdf5Writer file(path);
   file.AddInteger("iter", static_cast<int32_t>(state.iteration));
   file.AddText("learned_net", state.learned_net);
@@ -81,7 +81,7 @@ void WriteHdf5(const std::string& path, const SolverState& state) {
   for (size_t i = 0; i < state.history.size(); ++i) {
     file.AddFloats("history/" + std::to_string(i), state.history[i].shape, state.history[i].values);
   }
-  file.Write();
+  return file.Prepare();
 }
 
 SolverState ReadHdf5(const std::string& path) {
@@ -100,8 +100,8 @@ SolverState ReadHdf5(const std::string& path) {
 
 }  // namespace
 
-void WriteSolverState(const std::string& path, const SolverState& state) {
-  if (IsHdf5Path(path)) return WriteHdf5(path, state);
+PreparedFile PrepareSolverState(const std::string& path, const SolverState& state) {
+  if (IsHdf5Path(path)) return PrepareHdf5(path, state);
   caffe::SolverState file;
   file.set_iter(static_cast<int32_t>(state.iteration));
   file.set_learned_net(state.learned_net);
@@ -109,7 +109,11 @@ void WriteSolverState(const std::string& path, const SolverState& state) {
   for (const HistoryBlob& blob : state.history) {
     *file.add_history() = ToBlobProto(blob.shape, blob.values);
   }
-  WriteBinaryFile(path, file);
+  return PrepareBinaryFile(path, file);
+}
+
+void WriteSolverState(const std::string& path, const SolverState& state) {
+  PrepareSolverState(path, state).Place();
 }
 
 SolverState ReadSolverState(const std::string& path) {

@@ -8,6 +8,7 @@
 
 #include "caffe_adapter/net/net.h"
 #include "caffe_adapter/net/shape.h"
+#include "core/atomic_file.h"
 #include "proto/caffe.pb.h"
 #include "proto/model.pb.h"
 
@@ -31,6 +32,8 @@ struct SolverState {
 // The file is there whole or not at all. In Caffe's HDF5 format if the path ends in ".h5" (needs a
 // build with HDF5), else in BINARYPROTO. Throws Error.
 void WriteSolverState(const std::string& path, const SolverState& state);
+// The same under a temporary name, to be placed.
+PreparedFile PrepareSolverState(const std::string& path, const SolverState& state);
 // Throws DataError for a file that is not there, or is none, or is truncated.
 SolverState ReadSolverState(const std::string& path);
 

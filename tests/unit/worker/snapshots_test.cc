@@ -1,4 +1,4 @@
-// Whether snapshots can be written, before the training.
+// Whether snapshots can be written, before the training, and what is there when that fails.
 #include "worker/snapshots.h"
 
 #include <fcntl.h>
@@ -20,7 +20,9 @@
 #include "caffe_adapter/files/hdf5_file.h"
 #include "caffe_adapter/net/net.h"
 #include "core/error.h"
+#include "core/files/regular_file.h"
 #include "tests/unit/temporary_directory.h"
+#include "worker/engine/replay_engine.h"
 
 namespace poseidon {
 namespace {
@@ -258,6 +260,89 @@ TEST(SnapshotsTest, WhatIsNotTrainedCountsToWhatAFileCanHold) {
   sharing.layers[1].parameters[0].owner = {.layer = 0, .blob = 0};
   EXPECT_THAT(error(sharing, "SGD"), HasSubstr("has 600000000 parameters"));
 }
+
+// An engine whose net has one blob, of one value.
+class OneValueEngine : public ReplayEngine {
+ public:
+  explicit OneValueEngine(float value) : ReplayEngine(OneLayer(), 0, 1), value_(value) {
+    net_.layers.resize(1);
+    net_.layers[0].parameter.set_name("a");
+    net_.layers[0].parameters = {{.shape = {1}, .filler = {}}};
+  }
+
+  const NetDescription* net() const override { return &net_; }
+  NetValues Values() const override { return {{{value_}}}; }
+
+ private:
+  static Replay OneLayer() {
+    Replay replay;
+    ReplayLayer& layer = *replay.add_layers();
+    layer.set_name("a");
+    layer.set_parameters(1);
+    return replay;
+  }
+
+  NetDescription net_;
+  float value_;
+};
+
+// Snapshots in both formats, in a directory that is full when it is told to be.
+class FullDiskTest : public testing::TestWithParam<bool> {
+ protected:
+  void SetUp() override {
+    if (GetParam() && !HasHdf5()) GTEST_SKIP() << "this build has no HDF5";
+  }
+
+  void Write(float value) {
+    const OneValueEngine engine(value);
+    caffe::SolverParameter solver;
+    solver.set_type("SGD");
+    solver.set_lr_policy("fixed");
+    const ModelSpec model = ToModelSpec(*engine.net(), solver);
+    snapshots_.Write(engine, model, 7, std::vector<float>{value});
+  }
+  std::string Name(const std::string& extension) const {
+    return directory_.Path("x_iter_7" + extension + (GetParam() ? ".h5" : ""));
+  }
+  // What is not written under a temporary name, for a directory is there.
+  std::string Block(const std::string& extension) const {
+    const std::string path = Name(extension) + ".tmp" + std::to_string(getpid());
+    std::filesystem::create_directory(path);
+    return path;
+  }
+  std::string Content(const std::string& extension) const {
+    return ReadRegularFile(Name(extension), ExitCode::kDataError);
+  }
+
+  const TemporaryDirectory directory_;
+  Snapshots snapshots_{{.prefix = directory_.Path("x"), .hdf5 = GetParam()}};
+};
+
+// As where a job goes back behind it, or begins anew with the prefix of another.
+TEST_P(FullDiskTest, ASnapshotThatIsToBeReplacedIsLeftWhole) {
+  Write(1);
+  const std::string model = Content(".caffemodel");
+  const std::string state = Content(".solverstate");
+  for (const char* const part : {".caffemodel", ".solverstate"}) {
+    const std::string blocked = Block(part);
+    EXPECT_THAT(MessageOf<Error>([&] { Write(2); }), HasSubstr("can't create " + blocked));
+    EXPECT_EQ(Content(".caffemodel"), model);
+    EXPECT_EQ(Content(".solverstate"), state);
+    std::filesystem::remove(blocked);
+  }
+  Write(2);
+  EXPECT_NE(Content(".caffemodel"), model);
+  EXPECT_NE(Content(".solverstate"), state);
+}
+
+// They are worth having also without what the solver keeps.
+TEST_P(FullDiskTest, TheValuesOfANewSnapshotAreKeptWhereTheStateFindsNoRoom) {
+  const std::string blocked = Block(".solverstate");
+  EXPECT_THAT(MessageOf<Error>([&] { Write(1); }), HasSubstr("can't create " + blocked));
+  EXPECT_NE(Content(".caffemodel"), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, FullDiskTest, testing::Bool());
 
 }  // namespace
 }  // namespace poseidon
