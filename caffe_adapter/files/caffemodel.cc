@@ -1,11 +1,11 @@
 #include "caffe_adapter/files/caffemodel.h"
 
+#include <fcntl.h>
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/io/zero_copy_stream_impl.h>
 
 #include <cerrno>
-#include <cstring>
-#include <fstream>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <utility>
@@ -161,12 +161,16 @@ void WriteBinaryFile(const std::string& path, const google::protobuf::Message& m
 
 void ReadBinaryFile(const std::string& path, google::protobuf::Message& message) {
   CheckRegularFile(path, ExitCode::kDataError);
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw DataError("can't read " + path + ": " + std::strerror(errno));
-  google::protobuf::io::IstreamInputStream stream(&file);
+  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) ThrowReadError(path, errno, ExitCode::kDataError);
+  google::protobuf::io::FileInputStream stream(descriptor);
+  stream.SetCloseOnDelete(true);
   google::protobuf::io::CodedInputStream coded(&stream);
   coded.SetTotalBytesLimit(kMostBinaryBytes);
-  if (!message.ParseFromCodedStream(&coded) || !coded.ConsumedEntireMessage()) {
+  const bool is_whole = message.ParseFromCodedStream(&coded) && coded.ConsumedEntireMessage();
+  // What could be read until then may be a message, too.
+  if (stream.GetErrno() != 0) ThrowReadError(path, stream.GetErrno(), ExitCode::kDataError);
+  if (!is_whole) {
     throw DataError(path + ": is no " + message.GetDescriptor()->name() +
                     " or is truncated or corrupt");
   }

@@ -39,7 +39,8 @@ void WriteBinaryFile(const std::string& path, const google::protobuf::Message& m
 // The same under a temporary name, to be placed.
 PreparedFile PrepareBinaryFile(const std::string& path, const google::protobuf::Message& message);
 
-// Reads a binary message of any size up to Protobuf's 2 GiB. Throws DataError.
+// Reads a binary message of any size up to Protobuf's 2 GiB. Throws DataError, and Error of
+// kFailure where it can't be read now, as it may be another time.
 void ReadBinaryFile(const std::string& path, google::protobuf::Message& message);
 
 // The values of a net's parameters: values[l][b] is blob b of layer l of the description. A shared

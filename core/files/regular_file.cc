@@ -61,12 +61,7 @@ class RegularFile {
   }
 
  private:
-  [[noreturn]] void FailBySystem() const {
-    const int error = errno;
-    if (!MayPass(error)) Fail(std::strerror(error));
-    throw Error(ExitCode::kFailure, "can't read " + path_ + ": " + std::strerror(error) +
-                                        "; this may pass, so try again");
-  }
+  [[noreturn]] void FailBySystem() const { ThrowReadError(path_, errno, code_); }
 
   void CheckKind() {
     struct stat status {};
@@ -104,6 +99,12 @@ std::string ReadAtMost(const RegularFile& file, int64_t most) {
 }
 
 }  // namespace
+
+void ThrowReadError(const std::string& path, int error, ExitCode code) {
+  const std::string message = "can't read " + path + ": " + std::strerror(error);
+  if (!MayPass(error)) ThrowAs(code, message);
+  throw Error(ExitCode::kFailure, message + "; this may pass, so try again");
+}
 
 int64_t CheckRegularFile(const std::string& path, ExitCode code) {
   return RegularFile(path, code).size();

@@ -26,6 +26,10 @@ constexpr int64_t kMostFileBytes = int64_t{4} << 30;
 //   std::ifstream stream(path);  // neither waits for ever nor has no end
 int64_t CheckRegularFile(const std::string& path, ExitCode code);
 
+// Throws for a regular file that can't be read, `error` being the system's number of the reason: as
+// CheckRegularFile does.
+[[noreturn]] void ThrowReadError(const std::string& path, int error, ExitCode code);
+
 // All bytes of a regular file of at most `most`. Throws as CheckRegularFile does.
 std::string ReadRegularFile(const std::string& path, ExitCode code, int64_t most = kMostTextBytes);
 

@@ -1,7 +1,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <cerrno>
+#include <cstddef>
 #include <fstream>
+#include <iostream>
+#include <iterator>
 #include <random>
 
 #include "caffe_adapter/files/caffemodel.h"
@@ -143,6 +152,40 @@ TEST(CaffeModelTest, TheModelOfAnotherNet) {
       directory.Path("m") +
           ": is the model of another net: it has values for a, b, and the net \"other\" wants "
           "them for fc6, fc7");
+}
+
+// Makes each read() of this process fail as on a disk that is broken; pread() works.
+void BreakReads() {
+  sock_filter filter[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_read, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EIO),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  sock_fprog program = {.len = std::size(filter), .filter = filter};
+  ASSERT_EQ(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+  ASSERT_EQ(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
+}
+
+// It says nothing of the file, and training must not go back behind it for that.
+TEST(CaffeModelDeathTest, AFileThatCanNotBeReadForAMomentIsNotTakenForOneThatIsCutOff) {
+  const TemporaryDirectory directory;
+  const std::string path = directory.Path("m");
+  const NetDescription net = Describe(4);
+  WriteCaffemodel(path, net, RandomValues(net, 1));
+  const auto read = [&path] {
+    BreakReads();
+    try {
+      caffe::NetParameter model;
+      ReadBinaryFile(path, model);
+    } catch (const Error& error) {
+      std::cerr << error.what();
+      _exit(static_cast<int>(error.exit_code()));
+    }
+    _exit(0);
+  };
+  EXPECT_EXIT(read(), testing::ExitedWithCode(static_cast<int>(ExitCode::kFailure)),
+              "can't read " + path + ": Input/output error; this may pass, so try again");
 }
 
 TEST(CaffeModelTest, ShapesOfFilesMayBeAnything) {
