@@ -4,6 +4,7 @@
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/io/zero_copy_stream_impl.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <iterator>
 #include <map>
@@ -59,7 +60,14 @@ PreparedFile PrepareHdf5Model(const std::string& path, const NetDescription& net
   return file.Prepare();
 }
 
-// The layers of `net` with the blobs that the file has for them.
+// Whether the file's group data/NAME is of layers of `net`. A slash in a name parts groups.
+bool IsGroupOf(const NetDescription& net, const std::string& name) {
+  return std::ranges::any_of(net.layers, [&](const LayerDescription& layer) {
+    return layer.name() == name || layer.name().starts_with(name + "/");
+  });
+}
+
+// The layers of `net` with the blobs that the file has for them, and others that have some.
 caffe::NetParameter ReadHdf5(const std::string& path, const NetDescription& net) {
   const Hdf5File file(path);
   caffe::NetParameter model;
@@ -75,6 +83,13 @@ caffe::NetParameter ReadHdf5(const std::string& path, const NetDescription& net)
       *layer.add_blobs() = ToBlobProto(file.ShapeOf(dataset), file.Read(dataset));
     }
     if (layer.blobs_size() > 0) *model.add_layer() = std::move(layer);
+  }
+  for (const std::string& name : file.NamesIn("data")) {
+    // Caffe writes a group for layers without blobs, too.
+    if (IsGroupOf(net, name) || file.NamesIn("data/" + name).empty()) continue;
+    caffe::LayerParameter& other = *model.add_layer();
+    other.set_name(name);
+    other.add_blobs();  // that it has some is enough
   }
   return model;
 }

@@ -113,6 +113,19 @@ bool Hdf5File::Has(const std::string& name) const {
   }
 }
 
+std::vector<std::string> Hdf5File::NamesIn(const std::string& name) const {
+  std::vector<std::string> names;
+  if (!Has(name)) return names;
+  const Hdf5Library library;
+  const Hdf5Handle group(H5Gopen2(file_, name.c_str(), H5P_DEFAULT), H5Gclose);
+  const auto add = [](hid_t, const char* found, const H5L_info_t*, void* to) -> herr_t {
+    static_cast<std::vector<std::string>*>(to)->emplace_back(found);
+    return 0;
+  };
+  if (group.ok()) H5Literate(group.id(), H5_INDEX_NAME, H5_ITER_INC, nullptr, add, &names);
+  return names;
+}
+
 std::string Hdf5File::ReadText(const std::string& name) const {
   const Hdf5Library library;
   const Hdf5Handle dataset(OpenDataset(file_, path_, name), H5Dclose);
@@ -148,6 +161,8 @@ std::vector<float> Hdf5File::Read(const std::string&) const { return {}; }
 int64_t Hdf5File::ReadInteger(const std::string&) const { return 0; }
 
 bool Hdf5File::Has(const std::string&) const { return false; }
+
+std::vector<std::string> Hdf5File::NamesIn(const std::string&) const { return {}; }
 
 std::string Hdf5File::ReadText(const std::string&) const { return ""; }
 

@@ -36,6 +36,8 @@ class Hdf5File {
 
   // Whether there is a dataset or group of that name, with slashes between groups.
   bool Has(const std::string& dataset) const;
+  // The names of the datasets and groups in a group, sorted; of what is no group, none.
+  std::vector<std::string> NamesIn(const std::string& group) const;
   // A dataset that is one text of fixed length. Throws DataError.
   std::string ReadText(const std::string& dataset) const;
 

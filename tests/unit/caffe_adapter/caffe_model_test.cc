@@ -14,6 +14,7 @@
 #include <random>
 
 #include "caffe_adapter/files/caffemodel.h"
+#include "caffe_adapter/files/hdf5_file.h"
 #include "caffe_adapter/net/filler.h"
 #include "core/error.h"
 #include "proto/text_format.h"
@@ -138,21 +139,46 @@ TEST(CaffeModelTest, ModelsThatDoNotFit) {
               HasSubstr("/no/such/dir/m"));
 }
 
-TEST(CaffeModelTest, TheModelOfAnotherNet) {
+class CaffeModelFormatTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    if (IsHdf5Path(GetParam()) && !HasHdf5()) GTEST_SKIP() << "this build has no HDF5";
+  }
+};
+
+TEST_P(CaffeModelFormatTest, TheModelOfAnotherNet) {
   const TemporaryDirectory directory;
+  const std::string path = directory.Path(GetParam());
   const NetDescription net = Describe(4);
-  WriteCaffemodel(directory.Path("m"), net, RandomValues(net, 1));
+  WriteCaffemodel(path, net, RandomValues(net, 1));
   NetDescription other = net;
   other.name = "other";
   other.layers[1].parameter.set_name("fc6");
   other.layers[2].parameter.set_name("fc7");
   NetValues values = RandomValues(other, 1);
   EXPECT_EQ(
-      MessageOf<DataError>([&] { ReadCaffemodel(directory.Path("m"), other, values); }),
-      directory.Path("m") +
+      MessageOf<DataError>([&] { ReadCaffemodel(path, other, values); }),
+      path +
           ": is the model of another net: it has values for a, b, and the net \"other\" wants "
           "them for fc6, fc7");
 }
+
+// As when a net is fine-tuned for other classes.
+TEST_P(CaffeModelFormatTest, WhatTheNetLacksIsSaid) {
+  const TemporaryDirectory directory;
+  const std::string path = directory.Path(GetParam());
+  const NetDescription net = Describe(4);
+  WriteCaffemodel(path, net, RandomValues(net, 1));
+  NetDescription other = net;
+  other.layers[2].parameter.set_name("new/b");
+  NetValues values = RandomValues(other, 1);
+  EXPECT_EQ(ToString(ReadCaffemodel(path, other, values)),
+            "copied a; not in the file: new/b; not in the net: b");
+  WriteCaffemodel(path, other, values);
+  EXPECT_EQ(ToString(ReadCaffemodel(path, other, values)), "copied a, new/b");
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, CaffeModelFormatTest, ::testing::Values("m", "m.h5"));
 
 // Makes each read() of this process fail as on a disk that is broken; pread() works.
 void BreakReads() {
