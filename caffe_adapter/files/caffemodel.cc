@@ -9,6 +9,7 @@
 #include <iterator>
 #include <map>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "caffe_adapter/files/hdf5_file.h"
@@ -94,9 +95,10 @@ caffe::NetParameter ReadHdf5(const std::string& path, const NetDescription& net)
   return model;
 }
 
-caffe::NetParameter ReadBinary(const std::string& path) {
+caffe::NetParameter ReadUpgraded(const std::string& path) {
   caffe::NetParameter model;
   ReadBinaryFile(path, model);
+  UpgradeNet(model, [&path](const std::string&) { return Location{path, 0, 0}; });
   return model;
 }
 
@@ -191,12 +193,19 @@ void ReadBinaryFile(const std::string& path, google::protobuf::Message& message)
   }
 }
 
-void CheckCaffemodel(const std::string& path) {
-  if (IsHdf5Path(path)) {
-    const Hdf5File opened(path);
-  } else {
-    ReadBinary(path);
+std::vector<int64_t> LearnableCounts(const std::string& path) {
+  const caffe::NetParameter model = ReadUpgraded(path);
+  std::vector<int64_t> counts;
+  std::set<std::string> shared;
+  for (const caffe::LayerParameter& layer : model.layer()) {
+    for (int b = 0; b < layer.blobs_size(); ++b) {
+      const std::string name = b < layer.param_size() ? layer.param(b).name() : "";
+      if (!name.empty() && !shared.insert(name).second) continue;
+      const std::string where = path + ": layer \"" + layer.name() + "\": ";
+      counts.push_back(std::ssize(BlobValues(layer.blobs(b), where)));
+    }
   }
+  return counts;
 }
 
 PreparedFile PrepareCaffemodel(const std::string& path, const NetDescription& net,
@@ -228,8 +237,7 @@ std::string ToString(const CopiedLayers& layers) {
 }
 
 CopiedLayers ReadCaffemodel(const std::string& path, const NetDescription& net, NetValues& values) {
-  caffe::NetParameter model = IsHdf5Path(path) ? ReadHdf5(path, net) : ReadBinary(path);
-  UpgradeNet(model, [&path](const std::string&) { return Location{path, 0, 0}; });
+  const caffe::NetParameter model = IsHdf5Path(path) ? ReadHdf5(path, net) : ReadUpgraded(path);
   std::map<std::string, const caffe::LayerParameter*> layers;
   for (const caffe::LayerParameter& layer : model.layer()) {
     // The first of a name could be another layer without blobs.

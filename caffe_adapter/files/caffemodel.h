@@ -3,6 +3,7 @@
 
 #include <google/protobuf/message.h>
 
+#include <cstdint>
 #include <limits>
 #include <span>
 #include <string>
@@ -54,8 +55,9 @@ void WriteCaffemodel(const std::string& path, const NetDescription& net, const N
 PreparedFile PrepareCaffemodel(const std::string& path, const NetDescription& net,
                                const NetValues& values);
 
-// Throws DataError for a file that is no model, or is cut off so that it can't be read.
-void CheckCaffemodel(const std::string& path);
+// How many values each blob of a binary model has, in the layers' order, what layers share once: as
+// the solver keeps something for each. Throws as ReadBinaryFile does.
+std::vector<int64_t> LearnableCounts(const std::string& path);
 
 // Layers by name: those with parameters that a file had values for, those whose values it lacks,
 // and those with values in the file that the net lacks.

@@ -7,9 +7,12 @@
 #include <charconv>
 #include <filesystem>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <system_error>
+#include <vector>
 
+#include "caffe_adapter/files/hdf5_file.h"
 #include "core/error.h"
 
 namespace poseidon {
@@ -68,6 +71,30 @@ std::multimap<int64_t, fs::path, std::greater<>> NewestFirst(const std::string& 
   }
   if (error && !MeansNotThere(error)) FailToRead(directory, error);
   return newest_first;
+}
+
+// Throws DataError where one of its files was cut off. A binary one can be read still if that was
+// between two layers, or blobs of history, but a solver keeps the same for each of the model's
+// blobs. HDF5's library finds it out itself.
+void CheckWhole(const FoundSnapshot& snapshot) {
+  if (IsHdf5Path(snapshot.model)) {
+    const Hdf5File opened(snapshot.model);
+    return;
+  }
+  const std::vector<int64_t> counts = LearnableCounts(snapshot.model);
+  if (counts.empty()) {
+    throw DataError(snapshot.model + ": has values for no layer: it was cut off");
+  }
+  const std::vector<HistoryBlob>& history = snapshot.state.history;
+  bool is_whole = !history.empty() && history.size() % counts.size() == 0;
+  for (size_t i = 0; is_whole && i < history.size(); ++i) {
+    is_whole = std::ssize(history[i].values) == counts[i % counts.size()];
+  }
+  if (is_whole) return;
+  throw DataError(snapshot.path + ": its " + std::to_string(history.size()) +
+                  " blobs of history do not fit the " + std::to_string(counts.size()) +
+                  " blobs of " + snapshot.model +
+                  ": one of the files was cut off, or is of another training");
 }
 
 }  // namespace
@@ -139,7 +166,7 @@ std::optional<std::string> FindLatestSnapshot(const std::string& prefix,
   for (const auto& [iteration, path] : NewestFirst(prefix)) {
     if (earlier.Has(path)) continue;
     try {
-      CheckCaffemodel(ReadSnapshot(path.string()).model);
+      CheckWhole(ReadSnapshot(path.string()));
       return path.string();
     } catch (const Error& error) {
       // It may be read another time, and training must not go back behind it for that.

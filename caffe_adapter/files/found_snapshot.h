@@ -39,7 +39,8 @@ class SnapshotFiles {
 };
 
 // The whole snapshot with the prefix of the highest iteration: the path of its solverstate. What is
-// not whole is passed over with a word in the log, and `earlier` ones without one. Where there is
+// not whole, the model or the state, also where it was cut off between two layers or two blobs, is
+// passed over with a word in the log, and `earlier` ones without one. Where there is
 // no directory there is no snapshot. Throws Error of kFailure where the directory or a file can't
 // be read now, as it may be another time, and training must not go back behind it.
 std::optional<std::string> FindLatestSnapshot(const std::string& prefix,

@@ -12,8 +12,10 @@
 #include "caffe_adapter/files/caffemodel.h"
 #include "caffe_adapter/files/found_snapshot.h"
 #include "caffe_adapter/files/hdf5_file.h"
+#include "core/arithmetic/update_rule.h"
 #include "core/error.h"
 #include "proto/text_format.h"
+#include "proto/update_rule_message.h"
 #include "tests/unit/temporary_directory.h"
 
 namespace poseidon {
@@ -121,6 +123,15 @@ TEST(SnapshotTest, TheModelBesideTheSolverStateIsTakenFirst) {
   EXPECT_THROW(ReadSnapshot(found.path), DataError);
 }
 
+// What that type of solver keeps for the net.
+std::vector<HistoryBlob> HistoryOf(const std::string& type) {
+  const NetDescription net = Describe();
+  const ModelSpec model = Model(net, type, false);
+  return ToHistory(
+      net, model,
+      std::vector<float>(11 * OptimizerStatePerParameter(ToUpdateRule(model.update_rule()))));
+}
+
 // A whole snapshot in the format of `extension`.
 void WriteWhole(const std::string& prefix, int64_t iteration, const std::string& extension) {
   const std::string name = prefix + "_iter_" + std::to_string(iteration);
@@ -128,7 +139,7 @@ void WriteWhole(const std::string& prefix, int64_t iteration, const std::string&
   WriteCaffemodel(model, Describe(),
                   {{}, {{1, 2, 3, 4, 5, 6}, {7, 8}}, {{9, 10, 11}}, {{1, 2, 3}}});
   WriteSolverState(name + ".solverstate" + extension,
-                   {.iteration = iteration, .learned_net = model, .history = {}});
+                   {.iteration = iteration, .learned_net = model, .history = HistoryOf("SGD")});
 }
 
 TEST(SnapshotTest, TheLatestIsTheNewestWhoseModelIsWhole) {
@@ -144,6 +155,68 @@ TEST(SnapshotTest, TheLatestIsTheNewestWhoseModelIsWhole) {
     std::filesystem::resize_file(newest, std::filesystem::file_size(newest) / 2);
     EXPECT_EQ(FindLatestSnapshot(prefix), prefix + "_iter_7.solverstate" + extension);
   }
+}
+
+// Cuts the message in the file off behind the first `kept` parts of that field.
+void CutBehind(const std::string& path, google::protobuf::Message&& message,
+               const std::string& field, int kept) {
+  ReadBinaryFile(path, message);
+  const std::string whole = message.SerializeAsString();
+  const google::protobuf::Reflection& reflection = *message.GetReflection();
+  const auto& descriptor = *message.GetDescriptor()->FindFieldByName(field);
+  while (reflection.FieldSize(message, &descriptor) > kept)
+    reflection.RemoveLast(&message, &descriptor);
+  // What has a higher number stands behind.
+  if (field == "history")
+    reflection.ClearField(&message, message.GetDescriptor()->FindFieldByName("current_step"));
+  const std::string cut = message.SerializeAsString();
+  ASSERT_EQ(whole.substr(0, cut.size()), cut);
+  ASSERT_LT(cut.size(), whole.size());
+  std::filesystem::resize_file(path, cut.size());
+}
+
+// What is left can be read without an error, as an empty file can.
+TEST(SnapshotTest, OneThatWasCutOffBetweenTwoPartsIsPassedOver) {
+  for (const std::string part : {"empty", "layers", "history", "history of the first layer"}) {
+    const TemporaryDirectory directory;
+    const std::string prefix = directory.Path("x");
+    WriteWhole(prefix, 7, "");
+    WriteWhole(prefix, 10, "");
+    const std::string model = prefix + "_iter_10.caffemodel";
+    const std::string state = prefix + "_iter_10.solverstate";
+    if (part == "empty") std::filesystem::resize_file(model, 0);
+    if (part == "layers") CutBehind(model, caffe::NetParameter(), "layer", 2);
+    if (part == "history") CutBehind(state, caffe::SolverState(), "history", 0);
+    if (part.ends_with("layer")) CutBehind(state, caffe::SolverState(), "history", 2);
+    EXPECT_EQ(FindLatestSnapshot(prefix), prefix + "_iter_7.solverstate") << part;
+  }
+}
+
+// Layers that share a blob have it each in the model, and once in the history.
+TEST(SnapshotTest, OneOfLayersThatShareIsWhole) {
+  const TemporaryDirectory directory;
+  const std::string prefix = directory.Path("x");
+  WriteWhole(prefix, 7, "");
+  const std::string path = prefix + "_iter_7.caffemodel";
+  caffe::NetParameter model;
+  ReadBinaryFile(path, model);
+  caffe::LayerParameter& layer = *model.mutable_layer(3);
+  layer.add_param()->set_name("shared");
+  caffe::LayerParameter& user = *model.add_layer();
+  user = layer;
+  user.set_name("user");
+  WriteBinaryFile(path, model);
+  EXPECT_EQ(FindLatestSnapshot(prefix), prefix + "_iter_7.solverstate");
+}
+
+TEST(SnapshotTest, TypesOfSolversKeepMoreOrLess) {
+  const TemporaryDirectory directory;
+  const std::string prefix = directory.Path("x");
+  WriteWhole(prefix, 7, "");
+  WriteSolverState(
+      prefix + "_iter_7.solverstate",
+      {.iteration = 7, .learned_net = prefix + "_iter_7.caffemodel", .history = HistoryOf("Adam")});
+  EXPECT_EQ(FindLatestSnapshot(prefix), prefix + "_iter_7.solverstate");
 }
 
 // That the latest snapshot can't be told just now. Whoever goes on would else go back behind it.

@@ -259,9 +259,14 @@ TEST(JobNeeds, AreWindowsAndWhatWorkerZeroStartsFrom) {
   EXPECT_THAT(needs("snapshot: 'd'").start, ::testing::ElementsAre("d"));
   // What the training began with may be gone by now.
   const std::string written = directory.Path("x_iter_7");
-  WriteCaffemodel(written + ".caffemodel", {}, {});
-  WriteSolverState(written + ".solverstate",
-                   {.iteration = 7, .learned_net = written + ".caffemodel", .history = {}});
+  NetDescription one;
+  one.layers.resize(1);
+  one.layers[0].parameter.set_name("a");
+  one.layers[0].parameters = {{.shape = {1}, .filler = {}}};
+  WriteCaffemodel(written + ".caffemodel", one, {{{1}}});
+  WriteSolverState(
+      written + ".solverstate",
+      {.iteration = 7, .learned_net = written + ".caffemodel", .history = {{{1}, {0}}}});
   EXPECT_THAT(of_latest(prefixed), ::testing::IsEmpty());
 }
 
