@@ -26,8 +26,11 @@ class EngineConfig {
   virtual std::unique_ptr<Engine> Make(int rank, int replica, EngineDevice* device) const = 0;
   // The model of all replicas of a worker as the job trains it: with what its recipe changes.
   virtual ModelSpec ModelOf(const Engine& engine) const { return engine.model(); }
-  // What nobody who waits for the end of such a training expects, a sentence each.
-  virtual std::vector<std::string> surprises() const { return {}; }
+  // What nobody who waits for the end of such a training, which goes on `from` a snapshot if there
+  // is one, expects, a sentence each.
+  virtual std::vector<std::string> surprises(const std::optional<FoundSnapshot>& /*from*/) const {
+    return {};
+  }
   // Whether the job asks for a snapshot to go on from.
   virtual bool wants_snapshot() const { return false; }
   // The snapshot that the job goes on from, if any. Throws DataError.

@@ -94,9 +94,13 @@ void TellIfNothingIsLeft(const Job& job, const TrainerOptions& options, WorkerSe
 }
 
 // Once: who takes a lost one's place goes on with a training that has begun.
-void TellSurprises(const EngineConfig& plan, WorkerSession& session) {
+void TellSurprises(const EngineConfig& plan, const std::optional<FoundSnapshot>& from,
+                   WorkerSession& session) {
   if (session.rank() != 0 || !session.plan().holders().empty()) return;
-  for (const std::string& surprise : plan.surprises()) session.Notify(surprise);
+  for (const std::string& surprise : plan.surprises(from)) {
+    LOG(WARNING) << surprise;
+    session.Notify(surprise);
+  }
 }
 
 void TrainAndFinish(const EngineConfig& plan, const Job& job, const WorkerDevices& devices,
@@ -112,7 +116,7 @@ void TrainAndFinish(const EngineConfig& plan, const Job& job, const WorkerDevice
   model.set_iterations(options.max_iter);
   session.Declare(model, InputsOf(*training.engines[0], options.weights, options.from));
   TellIfNothingIsLeft(job, options, session);
-  TellSurprises(plan, session);
+  TellSurprises(plan, options.from, session);
   if (plan.wants_snapshot() && !options.from && session.rank() == 0) {
     session.Notify("found no snapshot to go on from; training starts at iteration 0");
   }

@@ -177,4 +177,40 @@ std::optional<std::string> FindLatestSnapshot(const std::string& prefix,
   return std::nullopt;
 }
 
+std::string WhyNotTheNewest(const std::string& prefix, const std::string& chosen) {
+  std::error_code error;
+  const std::optional<int64_t> highest =
+      IterationOf(fs::path(chosen).filename().string(), fs::path(prefix).filename().string());
+  fs::file_time_type newest = fs::last_write_time(chosen, error);
+  std::string later;
+  for (const auto& [iteration, path] : NewestFirst(prefix)) {
+    const fs::file_time_type written = fs::last_write_time(path, error);
+    if (error || !highest || iteration >= *highest || written <= newest) continue;
+    newest = written;
+    later = path.string();
+  }
+  if (later.empty()) return "";
+  return chosen + " is of the highest iteration, but " + later +
+         " was written after it, so they may be of two trainings; to go on from that one, give "
+         "--snapshot=" +
+         later;
+}
+
+std::string WhatLiesInTheWay(const std::string& prefix) {
+  std::string highest;
+  try {
+    const auto newest_first = NewestFirst(prefix);
+    if (!newest_first.empty()) highest = newest_first.begin()->second.string();
+  } catch (const Error&) {
+    // Whoever writes there says what is wrong.
+  }
+  if (highest.empty()) return "";
+  return "training starts at iteration 0, and there are snapshots of an earlier one with its "
+         "snapshot_prefix, up to " +
+         highest +
+         ": it writes over those of its own iterations, and --snapshot=latest would take the "
+         "highest, whoever wrote it; give another prefix, or remove them, if they are not to be "
+         "mixed";
+}
+
 }  // namespace poseidon

@@ -46,6 +46,15 @@ class SnapshotFiles {
 std::optional<std::string> FindLatestSnapshot(const std::string& prefix,
                                               const SnapshotFiles& earlier = {});
 
+// For the user, about FindLatestSnapshot's choice: that another with the prefix is of a lower
+// iteration and was written after it, as by a training that has begun anew; "" if none was. Throws
+// Error of kFailure likewise.
+std::string WhyNotTheNewest(const std::string& prefix, const std::string& chosen);
+
+// For the user, about a training that does not go on from a snapshot: that there are some with its
+// prefix; "" if there are none, or the directory can't be read.
+std::string WhatLiesInTheWay(const std::string& prefix);
+
 // A snapshot's solverstate and where its model is: the file of the name that the solverstate says
 // which lies beside it, else where it says. Both are written into one directory and copied
 // together, and where they came from there may be another training's since. (Caffe looks there

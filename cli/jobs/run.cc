@@ -100,8 +100,12 @@ std::optional<std::string> WhyNothingIsLeft(const FoundSnapshot& snapshot, const
 // A command that is entered again until it ends well then comes to its end.
 std::optional<std::string> WhyNothingIsLeft(const Training& training, const Solver& solver) {
   if (training.snapshot() != "latest" || HostsGiven()) return std::nullopt;
-  const auto path = FindLatestSnapshot(solver.parameter.snapshot_prefix());
-  return path ? WhyNothingIsLeft(ReadSnapshot(*path), training, solver) : std::nullopt;
+  const std::string& prefix = solver.parameter.snapshot_prefix();
+  const auto path = FindLatestSnapshot(prefix);
+  auto why = path ? WhyNothingIsLeft(ReadSnapshot(*path), training, solver) : std::nullopt;
+  if (!why) return why;
+  const std::string doubt = WhyNotTheNewest(prefix, *path);
+  return *why + (doubt.empty() ? "" : ". But " + doubt);
 }
 
 bool Replays(const JobConfig& config) { return config.job.training().engine() == Training::REPLAY; }

@@ -180,7 +180,7 @@ class TorchEngineConfig : public EngineConfig {
 
   void CheckDevice(std::optional<int> cuda_device) const override { CheckTorchDevice(cuda_device); }
 
-  std::vector<std::string> surprises() const override {
+  std::vector<std::string> surprises(const std::optional<FoundSnapshot>& from) const override {
     std::vector<std::string> surprises;
     const caffe::SolverParameter& solver = solver_.parameter;
     if (solver.snapshot_prefix().empty() && solver.snapshot_after_train()) {
@@ -193,6 +193,9 @@ class TorchEngineConfig : public EngineConfig {
       surprises.emplace_back(
           "the net is computed on the CPU, though the solver has solver_mode: GPU: the job's "
           "training.device says where; set it to CUDA, or to CPU if that is meant");
+    }
+    if (std::string other = OtherSnapshots(from); !other.empty()) {
+      surprises.push_back(std::move(other));
     }
     return surprises;
   }
@@ -234,6 +237,17 @@ class TorchEngineConfig : public EngineConfig {
   }
 
  private:
+  // What is to be said of snapshots of the prefix that training does not go on from.
+  std::string OtherSnapshots(const std::optional<FoundSnapshot>& from) const {
+    const caffe::SolverParameter& solver = solver_.parameter;
+    const std::string& prefix = solver.snapshot_prefix();
+    if (prefix.empty()) return "";
+    const bool writes = solver.snapshot() > 0 || solver.snapshot_after_train();
+    if (!wants_snapshot()) return writes ? WhatLiesInTheWay(prefix) : "";
+    if (!from || job_.training().snapshot() != "latest") return "";
+    return WhyNotTheNewest(prefix, from->path);
+  }
+
   // Beside the config, if it is there; a worker that does not need it need not have it.
   std::string Find(const std::string& path) const {
     try {

@@ -119,6 +119,27 @@ class SnapshotTest(solver_training.SolverTest):
         self.assertIn(f"nothing is left to do: {newest} is of iteration {ITERATIONS}", run.output())
         self.assertNotIn("starting", run.output())
 
+    def test_snapshots_of_two_trainings_with_one_prefix_are_told_apart(self):
+        self.solver_with_snapshots((r"test_interval: .*", "test_interval: 1000"))
+        self.train_hash("policy: ALL_PS", iterations=2 * INTERVAL)
+        highest = self.path(f"snapshots/lenet_iter_{2 * INTERVAL}.solverstate")
+        there = f"there are snapshots of an earlier one with its snapshot_prefix, up to {highest}: "
+        run = self.start_run(self.config_of_one("", iterations=INTERVAL))
+        self.assertEqual(run.wait(), cluster.SUCCESS)
+        self.assertEqual(run.output().count(there), 1)
+        self.assertIn(there, self.log("worker-0"))
+        lower = self.path(f"snapshots/lenet_iter_{INTERVAL}.solverstate")
+        doubt = (
+            f"{highest} is of the highest iteration, but {lower} was written after it, so they may "
+            f"be of two trainings; to go on from that one, give --snapshot={lower}"
+        )
+        for more in (0, 1):
+            latest = self.config_of_one('snapshot: "latest"', iterations=2 * INTERVAL + more)
+            run = self.start_run(latest)
+            self.assertEqual(run.wait(), cluster.SUCCESS)
+            self.assertEqual(run.output().count(doubt), 1)
+            self.assertEqual("nothing is left to do" in run.output(), more == 0)
+
     def test_a_failure_behind_the_last_snapshot_is_told_and_not_run_again(self):
         self.solver_with_snapshots(
             (r"test_iter: .*", "test_iter: 10000000 test_initialization: false")

@@ -219,6 +219,42 @@ TEST(SnapshotTest, TypesOfSolversKeepMoreOrLess) {
   EXPECT_EQ(FindLatestSnapshot(prefix), prefix + "_iter_7.solverstate");
 }
 
+// A training that has begun anew with the prefix has not come so far as the one before.
+TEST(SnapshotTest, ThatOneOfALowerIterationWasWrittenLaterIsSaid) {
+  const TemporaryDirectory directory;
+  const std::string prefix = directory.Path("x");
+  for (const int iteration : {5, 7, 10}) WriteWhole(prefix, iteration, "");
+  const std::string chosen = prefix + "_iter_10.solverstate";
+  const auto now = std::filesystem::last_write_time(chosen);
+  const auto write = [&](int iteration, int hours_ago) {
+    std::filesystem::last_write_time(prefix + "_iter_" + std::to_string(iteration) + ".solverstate",
+                                     now - std::chrono::hours(hours_ago));
+  };
+  write(5, 3);
+  write(7, 2);
+  EXPECT_EQ(WhyNotTheNewest(prefix, chosen), "");
+  write(7, 0);
+  EXPECT_EQ(WhyNotTheNewest(prefix, chosen), "") << "in the same moment";
+  write(10, 2);
+  write(5, 1);
+  EXPECT_THAT(WhyNotTheNewest(prefix, chosen),
+              AllOf(HasSubstr(chosen + " is of the highest iteration, but " + prefix +
+                              "_iter_7.solverstate was written after it"),
+                    HasSubstr("--snapshot=" + prefix + "_iter_7.solverstate")));
+  EXPECT_EQ(WhyNotTheNewest(prefix, prefix + "_iter_5.solverstate"), "")
+      << "none is of a lower one";
+}
+
+TEST(SnapshotTest, WhatLiesInTheWayOfAFreshStartIsSaid) {
+  const TemporaryDirectory directory;
+  const std::string prefix = directory.Path("x");
+  EXPECT_EQ(WhatLiesInTheWay(prefix), "");
+  EXPECT_EQ(WhatLiesInTheWay(directory.Path("none/x")), "");
+  WriteWhole(prefix, 7, "");
+  WriteWhole(prefix, 10, "");
+  EXPECT_THAT(WhatLiesInTheWay(prefix), HasSubstr(prefix + "_iter_10.solverstate"));
+}
+
 // That the latest snapshot can't be told just now. Whoever goes on would else go back behind it.
 void ExpectCanNotTell(const std::string& prefix, const std::string& path) {
   try {
