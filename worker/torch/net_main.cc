@@ -142,7 +142,8 @@ ExitCode Test() {
   if (FLAGS_weights.empty()) throw ConfigError("--weights is missing; name a .caffemodel");
   const ScoredNet scored = TestNet();
   const TestResult result =
-      ScoreNet(scored.net, SplitAtCommas(FLAGS_weights), scored.batches, FLAGS_threads);
+      ScoreNet(scored.net, SplitAtCommas(FLAGS_weights), scored.batches, FLAGS_threads,
+               [](const std::string& news) { std::cerr << news << std::endl; });
   if (result.loss) std::printf("loss: %.6g\n", *result.loss);
   for (const TestOutput& output : result.outputs) {
     for (const float value : output.values) {

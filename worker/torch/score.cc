@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <cblas.h>
 
+#include <set>
 #include <span>
 
 #include "caffe_adapter/files/caffemodel.h"
@@ -40,7 +41,29 @@ std::vector<float> Joined(const std::vector<std::vector<float>>& blobs) {
   return joined;
 }
 
-TestResult Score(const SolverNet& net, const std::vector<std::string>& weights, int64_t batches) {
+using Tell = std::function<void(const std::string&)>;
+
+void ReadWeights(const std::vector<std::string>& weights, const NetDescription& net,
+                 NetValues& values, const Tell& tell) {
+  std::set<std::string> filled;
+  for (const LayerDescription& layer : net.layers) {
+    if (layer.owned_floats() > 0) filled.insert(layer.name());
+  }
+  const bool has_values = !filled.empty();
+  for (const std::string& path : weights) {
+    const CopiedLayers layers = ReadCaffemodel(path, net, values);
+    for (const std::string& layer : layers.copied) filled.erase(layer);
+    if (has_values) tell(path + ": " + ToString(layers));
+  }
+  if (filled.empty()) return;
+  std::string names;
+  for (const std::string& layer : filled) names += (names.empty() ? "" : ", ") + layer;
+  tell("warning: no file has values for " + names +
+       ", so the score is that of what the fillers give there; layers are found by their names");
+}
+
+TestResult Score(const SolverNet& net, const std::vector<std::string>& weights, int64_t batches,
+                 const Tell& tell) {
   NetDescription description = DescribeNet(net);
   // Nobody learns here, so all that a Python layer has is its own.
   for (LayerDescription& layer : description.layers) {
@@ -49,7 +72,7 @@ TestResult Score(const SolverNet& net, const std::vector<std::string>& weights, 
   TorchTester tester(description, {.rank = 0, .workers = 1, .shuffle = false, .seed = kSeed},
                      batches);
   NetValues values = FilledValues(description);
-  for (const std::string& path : weights) ReadCaffemodel(path, description, values);
+  ReadWeights(weights, description, values, tell);
   std::vector<std::vector<float>> memory;
   for (const std::vector<std::vector<float>>& blobs : values) memory.push_back(Joined(blobs));
   for (size_t step = 0; step < memory.size(); ++step) {
@@ -61,10 +84,10 @@ TestResult Score(const SolverNet& net, const std::vector<std::string>& weights, 
 }  // namespace
 
 TestResult ScoreNet(const SolverNet& net, const std::vector<std::string>& weights, int64_t batches,
-                    int threads) {
+                    int threads, const Tell& tell) {
   at::set_num_threads(threads);
   openblas_set_num_threads(threads);
-  return AsErrors(at::kCPU, false, [&] { return Score(net, weights, batches); });
+  return AsErrors(at::kCPU, false, [&] { return Score(net, weights, batches, tell); });
 }
 
 }  // namespace poseidon

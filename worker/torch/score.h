@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -11,9 +12,10 @@
 namespace poseidon {
 
 // The net's TEST phase with the values of the .caffemodel files `weights`, averaged over `batches`
-// batches, at least 1. Layers that no file has keep their fillers' values. Throws ConfigError,
-// DataError.
+// batches, at least 1. Layers that no file has keep their fillers' values. `tell` gets, before
+// anything is computed, a sentence for each file on what was taken from it, and one on such layers.
+// Throws ConfigError, DataError.
 TestResult ScoreNet(const SolverNet& net, const std::vector<std::string>& weights, int64_t batches,
-                    int threads);
+                    int threads, const std::function<void(const std::string& news)>& tell);
 
 }  // namespace poseidon

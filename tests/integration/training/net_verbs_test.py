@@ -93,6 +93,22 @@ class NetVerbsTest(lenet.LenetTest):
             f"--weights={self.path('lenet_iter_30.caffemodel')}",
         )
         self.assertEqual(same, output)
+        self.assertIn("lenet_iter_30.caffemodel: copied conv1, conv2, ip1, ip2\n", output)
+        self.assertNotIn("warning: ", output)
+        self.copy_net(('name: "ip2"', 'name: "new"'))
+        other = self.verb(
+            "test",
+            f"--net={self.path('net.prototxt')}",
+            "--iterations=3",
+            f"--weights={self.path('lenet_iter_30.caffemodel')}",
+        )
+        self.assertIn(
+            "lenet_iter_30.caffemodel: copied conv1, conv2, ip1; not in the file: new; "
+            "not in the net: ip2\n",
+            other,
+        )
+        self.assertIn("warning: no file has values for new, so the score is that of", other)
+
 
     def test_memory_that_lacks_is_said_in_a_sentence(self):
         net = self.write(
