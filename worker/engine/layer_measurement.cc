@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
 
 #include "client/pace/compute_spread.h"
 #include "core/arithmetic/median.h"
@@ -66,6 +67,15 @@ struct Samples {
   std::vector<double> backward;
 };
 
+// Caffe allows layers without parameters to have one name, and a replay does not.
+std::string UniqueName(const std::string& name, std::set<std::string>& taken) {
+  std::string unique = name;
+  for (int number = 2; !taken.insert(unique).second; ++number) {
+    unique = name + " (" + std::to_string(number) + ")";
+  }
+  return unique;
+}
+
 }  // namespace
 
 LayerMeasurement MeasureLayers(Engine& engine, int warmup, int iterations,
@@ -114,13 +124,15 @@ LayerMeasurement MeasureLayers(Engine& engine, int warmup, int iterations,
   return measured;
 }
 
-Job ToProfile(const std::string& name, const Engine& engine, const LayerMeasurement& measured) {
+Job ToProfile(const std::string& name, const Engine& engine, const LayerMeasurement& measured,
+              int passes) {
   Job job;
   job.set_name(name);
   job.mutable_training()->set_engine(Training::REPLAY);
   if (measured.disturbance) *job.mutable_cluster()->mutable_disturbance() = *measured.disturbance;
   Replay& replay = *job.mutable_training()->mutable_replay();
-  replay.set_batch(static_cast<int32_t>(engine.batch()));
+  replay.set_batch(static_cast<int32_t>(engine.batch() * passes));
+  std::set<std::string> names;
   const Replay declared = ReplayOf(engine.model());
   for (int step = 0; step < engine.steps(); ++step) {
     const StepTimes& times = measured.steps[step];
@@ -132,9 +144,9 @@ Job ToProfile(const std::string& name, const Engine& engine, const LayerMeasurem
       const bool is_product = times.type == "InnerProduct";
       layer.set_type(is_product ? "InnerProduct without factors" : times.type);
     }
-    layer.set_name(times.name);
-    layer.set_forward_ms(times.forward_ms);
-    layer.set_backward_ms(times.backward_ms);
+    layer.set_name(UniqueName(times.name, names));
+    layer.set_forward_ms(times.forward_ms * passes);
+    layer.set_backward_ms(times.backward_ms * passes);
   }
   return job;
 }

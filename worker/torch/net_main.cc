@@ -129,11 +129,17 @@ ExitCode TimeNet() {
   Print(*engine, measured);
   if (FLAGS_out.empty()) return ExitCode::kSuccess;
   const std::string& name = engine->net()->name;
-  const Job profile = ToProfile(name.empty() ? "profile" : name, *engine, measured);
+  const int passes = options.solver.parameter.iter_size();
+  const Job profile = ToProfile(name.empty() ? "profile" : name, *engine, measured, passes);
   std::string text;
   google::protobuf::TextFormat::PrintToString(profile, &text);
-  WriteFileAtomically(FLAGS_out, "# Measured by `poseidon time`, " + std::to_string(FLAGS_threads) +
-                                     " thread(s).\n" + text);
+  std::string head =
+      "# Measured by `poseidon time`, " + std::to_string(FLAGS_threads) + " thread(s).\n";
+  if (passes > 1) {
+    head += "# Batch and times are those of an iteration, which has " + std::to_string(passes) +
+            " passes (iter_size).\n";
+  }
+  WriteFileAtomically(FLAGS_out, head + text);
   std::cout << "profile: " << FLAGS_out << std::endl;
   return ExitCode::kSuccess;
 }

@@ -109,6 +109,26 @@ class NetVerbsTest(lenet.LenetTest):
         )
         self.assertIn("warning: no file has values for new, so the score is that of", other)
 
+    def test_profile_of_a_solver_with_passes_and_of_layers_with_one_name(self):
+        twice = """layer { name: "relu1" type: "ReLU" bottom: "ip2" top: "ip2" }\n"""
+        self.copy_net((r'layer {\n  name: "accuracy"', twice + r'layer {\n  name: "accuracy"'))
+        self.copy_solver(("max_iter", "iter_size: 3 max_iter"))
+        profile = self.path("lenet.profile")
+        output = self.verb(
+            "time",
+            f"--solver={self.path('solver.prototxt')}",
+            "--iterations=1",
+            "--batch=8",
+            f"--out={profile}",
+        )
+        self.assertIn("batch 8: ", output)
+        with open(profile, encoding="utf-8") as file:
+            text = file.read()
+        self.assertRegex(text, r"\A#.*\n# Batch and times .* an iteration, which has 3 passes")
+        self.assertIn("batch: 24\n", text)
+        self.assertIn('name: "relu1 (2)"', text)
+        plan = self.verb("plan", f"--profile={profile}", "--workers=2", "--servers=2")
+        self.assertIn("ip2", plan)
 
     def test_memory_that_lacks_is_said_in_a_sentence(self):
         net = self.write(

@@ -216,6 +216,38 @@ TEST(LayerMeasurementTest, AProfileHasTheFactorsThatTheEngineHas) {
   EXPECT_EQ(model.DebugString(), expected.DebugString());
 }
 
+// As in Caffe's nets, where many have several ReLUs "relu".
+TEST(LayerMeasurementTest, AProfileOfLayersWithOneNameCanBeRead) {
+  const ReplayEngine engine(Parse(kThreeLayers), 0, 1);
+  LayerMeasurement measured;
+  measured.steps.assign(3, {.name = "same", .type = "", .forward_ms = 1, .backward_ms = 1});
+  const Replay replay = ToProfile("profile", engine, measured).training().replay();
+  EXPECT_EQ(replay.layers(0).name(), "same");
+  EXPECT_EQ(replay.layers(1).name(), "same (2)");
+  EXPECT_EQ(replay.layers(2).name(), "same (3)");
+  EXPECT_NO_THROW(ValidateReplay(replay));
+}
+
+// As in plans of a solver.
+TEST(LayerMeasurementTest, TheProfileOfAnIterationWithSeveralPassesIsOfAllTheirSamples) {
+  const ReplayEngine engine(Parse(kThreeLayers), 0, 1);
+  LayerMeasurement measured;
+  for (const char* name : {"conv", "pool", "fc"}) {
+    measured.steps.push_back({.name = name, .type = "", .forward_ms = 2, .backward_ms = 3});
+  }
+  const Job profile = ToProfile("profile", engine, measured, 4);
+  const ModelSpec model = DescribeReplay(profile.training().replay()).model;
+  Replay whole = Parse(kThreeLayers);
+  whole.set_batch(4 * 8);
+  ModelSpec expected = ReplayEngine(whole, 0, 1).model();
+  for (LayerSpec& layer : *expected.mutable_layers()) {
+    const int steps = layer.name() == "conv" ? 2 : 1;  // with what is above and learns nothing
+    layer.set_forward_ms(2 * 4 * steps);
+    layer.set_backward_ms(3 * 4 * steps);
+  }
+  EXPECT_EQ(model.DebugString(), expected.DebugString());
+}
+
 struct BadReplay {
   const char* text;
   const char* message;
