@@ -261,6 +261,11 @@ class Results:
         losses = entries(self.record(point), "loss")
         return [loss if isinstance(loss, (int, float)) else math.nan for loss in losses]
 
+    def trained(self, group):
+        """Whether a point of side_by_side was really trained: how long that takes is the machines'
+        own, and not as the experiment's cluster.flops have a simulated point compute."""
+        return any(self.losses(point) for point in group.values())
+
 
 @contextlib.contextmanager
 def whole_file(path):

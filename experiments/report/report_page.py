@@ -273,7 +273,7 @@ def check_section(results):
             "",
             [
                 *(value_cell(next(iter(group.values())), column) for column in base),
-                *check_cells(group, modes),
+                *check_cells(group, modes, results.trained(group)),
             ],
         )
         for group in groups
@@ -283,19 +283,19 @@ def check_section(results):
         *(
             paragraph(text, "summary")
             for mode in modes[1:]
-            for text in check_summary(groups, modes[0], mode)
+            for text in check_summary(results, groups, modes[0], mode)
         ),
         table(columns, rows),
         paragraph(
-            "Iteration times, and how far the first mode is from each other one; bytes "
-            "sent and received by the busiest machine and by the mean one. Differences "
-            f"over {PERCENT}% and unequal bytes are marked.",
+            "Iteration times, and how far the first mode is from each other one, where no net was "
+            "really trained; bytes sent and received by the busiest machine and by the mean one. "
+            f"Differences over {PERCENT}% and unequal bytes are marked.",
             "note",
         ),
     ]
 
 
-def check_cells(group, modes):
+def check_cells(group, modes, trained):
     """Times, differences and bytes of one point."""
     cells = [
         value_cell(group[mode], "iteration_seconds") if mode in group else cell("", "number")
@@ -306,7 +306,8 @@ def check_cells(group, modes):
             cells += [cell("", "number"), cell("")]
             continue
         difference = data.time_difference(group[modes[0]], group[mode])
-        cells.append(cell(percent(difference), "number", "" if data.within(difference) else "off"))
+        marked = "" if trained or data.within(difference) else "off"
+        cells.append(cell("trained" if trained else percent(difference), "number", marked))
         cells.append(bytes_cell(group[modes[0]], group[mode]))
     return cells
 
@@ -330,22 +331,26 @@ def bytes_cell(one, other):
     )
 
 
-def check_summary(groups, base, mode):
+def check_summary(results, groups, base, mode):
     """Whether two modes agree; no sentence if no point has both."""
     both = [group for group in groups if base in group and mode in group]
     if not both:
         return []
-    differences = [data.time_difference(group[base], group[mode]) for group in both]
-    good = sum(map(data.within, differences))
-    worst = max(range(len(both)), key=lambda index: abs(differences[index]))
-    equal = sum(data.same_bytes(group[base], group[mode]) is True for group in both)
+    equal = all_of(sum(data.same_bytes(one[base], one[mode]) is True for one in both), len(both))
+    timed = [group for group in both if not results.trained(group)]
+    agreed, trained = f"{equal} agree exactly in bytes.", len(both) - len(timed)
+    if timed:
+        differences = [data.time_difference(group[base], group[mode]) for group in timed]
+        worst = max(range(len(timed)), key=lambda index: abs(differences[index]))
+        agreed = (
+            f"{all_of(sum(map(data.within, differences)), len(both))} agree to {PERCENT}% in "
+            f"iteration time (the largest difference: {percent(differences[worst])}, "
+            f"{name_of(timed[worst][mode], CHECK_BASE)}) and {equal} exactly in bytes."
+        )
+    if trained:
+        agreed += f" Times of {all_of(trained, len(both))} are not compared: nets really trained."
     done, other = data.DONE.get(base, base), data.DONE.get(mode, mode)
-    return [
-        f"Of {len(both)} point{'s' if len(both) > 1 else ''} both {done} and {other}, "
-        f"{all_of(good, len(both))} agree to {PERCENT}% in iteration time (the largest "
-        f"difference: {percent(differences[worst])}, {name_of(both[worst][mode], CHECK_BASE)}) "
-        f"and {all_of(equal, len(both))} exactly in bytes."
-    ]
+    return [f"Of {len(both)} point{'s' if len(both) > 1 else ''} both {done} and {other}, {agreed}"]
 
 
 def all_of(count, total):

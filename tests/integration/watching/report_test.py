@@ -142,6 +142,36 @@ class Tables(ReportTest):
         )
         self.assertEqual([row["run (ms)"][0] for row in rows], ["500", "", ""])
 
+    def test_times_of_nets_that_were_really_trained_are_not_compared(self):
+        """A simulated one is by cluster.flops, and says nothing of this machine; bytes are equal."""
+        rows = [
+            {**point("wfbp", workers, 0.5 * factor, mode=mode), "key": f"{mode}{workers}"}
+            for workers, factors in [(2, (1, 1.05)), (4, (1, 7))]
+            for mode, factor in zip(("simulate", "emulate"), factors)
+        ]
+        self.write(rows, losses={"emulate4": [2.3, 2.2]})
+        page = self.report()
+        self.assertIn(
+            "Of 2 points both simulated and emulated, 1 agree to 10% in iteration time (the largest "
+            "difference: −4.8%, wfbp, VGG19, 2 workers",
+            page.text,
+        )
+        self.assertIn(
+            "and all exactly in bytes. Times of 1 are not compared: nets really trained.", page.text
+        )
+        shown = page.rows("The modes against each other")
+        against = [row["simulated against emulated"] for row in shown]
+        self.assertEqual([text for text, _ in against], ["−4.8%", "trained"])
+        self.assertNotIn("off", against[1][1])
+        self.assertEqual([row["bytes as emulated"][0] for row in shown], ["equal", "equal"])
+        self.assertEqual(shown[1]["emulated (ms)"][0], "3,500")
+        self.write(rows[2:], losses={"emulate4": [2.3, 2.2]})
+        self.assertIn(
+            "Of 1 point both simulated and emulated, all agree exactly in bytes. Times of all are not "
+            "compared: nets really trained.",
+            self.report().text,
+        )
+
     def test_modes_of_points_that_differ_in_no_column(self):
         """Such as by settings of the communication: each is compared with itself."""
         rows = [
