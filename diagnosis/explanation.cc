@@ -123,7 +123,7 @@ void TakeAccount(const JobFiles& job, Explanation& why) {
     return;
   }
   for (const EventFile& file : job.events) {
-    if (file.reason.empty()) continue;
+    if (file.reason.empty() || !TellsOfTheEnd(file)) continue;
     why.exit_code = file.exit_code;
     why.reason = file.reason;
     return;
@@ -211,15 +211,16 @@ Explanation Explain(const JobFiles& job) {
   } else if (!why.reason.empty()) {
     why.cause = CauseOfMessage(why.reason);
   } else {
-    if (!job.monitor.empty()) {
-      why.evidence.push_back("It may run still: its monitor is to be found at " + job.monitor +
-                             " (`poseidon status`).");
-    }
     QuoteLog(job, {Role::kScheduler, 0}, why);
+  }
+  if (!job.summary && !job.monitor.empty()) {
+    why.evidence.insert(why.evidence.begin(), "It may run still: its monitor is to be found at " +
+                                                  job.monitor + " (`poseidon status`).");
   }
   for (size_t node = 0; node < job.events.size(); ++node) {
     const NodeId id = job.events[node].node;
     if (id == why.first || id.role == Role::kScheduler) continue;
+    if (!TellsOfTheEnd(job.events[node])) continue;
     why.waits.push_back(WaitOf(job, node));
   }
   return why;

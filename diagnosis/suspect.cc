@@ -31,9 +31,9 @@ bool BlamesOthers(int code) {
 
 // Whoever has lost the scheduler may have been asked to end by a signal.
 bool HasNoAccountOfTheScheduler(const JobFiles& job) {
-  return !job.summary && std::ranges::none_of(job.events, [](const EventFile& file) {
-    return file.node.role == Role::kScheduler;
-  });
+  return !job.summary && std::ranges::any_of(job.events, TellsOfTheEnd) &&
+         std::ranges::none_of(
+             job.events, [](const EventFile& file) { return file.node.role == Role::kScheduler; });
 }
 
 // Whether a node's reason is the scheduler's account of the end, which is told to all: who fails
@@ -64,6 +64,10 @@ std::optional<Suspect> FirstThatFailed(const JobFiles& job) {
 }
 
 }  // namespace
+
+bool TellsOfTheEnd(const EventFile& file) {
+  return file.exit_code != static_cast<int>(ExitCode::kGivenUp);
+}
 
 std::optional<Suspect> FindSuspect(const std::string& reason) {
   static const std::regex stalled(std::string("from ") + kNode +
@@ -107,9 +111,10 @@ std::optional<Suspect> FindSuspect(const JobFiles& job) {
   }
   if (auto suspect = FirstThatFailed(job)) return suspect;
   for (const EventFile& file : job.events) {
+    if (!TellsOfTheEnd(file)) continue;
     if (auto suspect = FindSuspect(file.reason)) return suspect;
   }
-  if (!job.events.empty() && HasNoAccountOfTheScheduler(job)) {
+  if (HasNoAccountOfTheScheduler(job)) {
     return Suspect{{Role::kScheduler, 0}, Suspect::Kind::kSilent, "", ""};
   }
   return std::nullopt;

@@ -28,6 +28,10 @@ struct Suspect {
 // Whom a sentence names: "lost worker 1 (node1, process 4711), last heard 9 s ago".
 std::optional<Suspect> FindSuspect(const std::string& reason);
 
+// Whether a node's file is of the job's end. That of one which the job has gone on without is not:
+// another has taken its place, or the job does without it.
+bool TellsOfTheEnd(const EventFile& file);
+
 // Whom the job's accounts name: the scheduler's first, then those of nodes that have failed
 // themselves, the earliest first, then the others'.
 std::optional<Suspect> FindSuspect(const JobFiles& job);

@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 
+#include "core/error.h"
+
 namespace poseidon {
 namespace {
 
@@ -223,6 +225,27 @@ TEST(Explanation, WithoutAnyAccountTheSchedulerSLogIsQuoted) {
   job.monitor = "http://127.0.0.1:9780/";
   EXPECT_THAT(Explain(job).evidence, Contains(HasSubstr("It may run still: its monitor is to be "
                                                         "found at http://127.0.0.1:9780/")));
+}
+
+// It has left its events and is gone, and the job goes on with another process in its place.
+TEST(Explanation, WhoTheJobHasGoneOnWithoutTellsNothingOfItsEnd) {
+  JobFiles job;
+  job.events = {FileOf(kCulprit,
+                       "the job goes on without this node (no heartbeat for 9 s); start "
+                       "it again")};
+  job.events[0].exit_code = static_cast<int>(ExitCode::kGivenUp);
+  job.clocks.resize(1);
+  job.monitor = "http://127.0.0.1:9780/";
+  const Explanation why = Explain(job);
+  EXPECT_EQ(why.exit_code, std::nullopt);
+  EXPECT_EQ(why.first, std::nullopt) << ExplanationText(why);
+  ASSERT_FALSE(why.evidence.empty());
+  EXPECT_THAT(why.evidence[0], HasSubstr("It may run still: its monitor is to be found at"));
+  // Another, whose process was killed, may have named a suspect before.
+  job.events.push_back(FileOf(kServer, kSilent));
+  job.clocks.resize(2);
+  EXPECT_THAT(Explain(job).evidence.at(0), HasSubstr("It may run still"));
+  EXPECT_EQ(Explain(job).first, kCulprit);
 }
 
 // Each process that takes a dead one's place has a log of its own.
