@@ -45,7 +45,9 @@ JobWatch::JobWatch(ZmqRuntime& runtime, const Job& job, bool launched, Journal* 
     report_.Restore(record);
     if (monitor_ != nullptr) monitor_->tracker().Restore(record);
   });
-  if (monitor_ != nullptr) monitor_->tracker().OnStragglers(report_.stragglers());
+  if (monitor_ == nullptr) return;
+  monitor_->tracker().OnStragglers(report_.stragglers());
+  monitor_->Publish(SteadyNow());
 }
 
 wire::End JobWatch::Run(Interruption& interruption) {

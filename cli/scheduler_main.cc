@@ -123,9 +123,12 @@ std::unique_ptr<Journal> OpenJournal(const JobConfig& config, Interruption& inte
   return journal;
 }
 
-std::unique_ptr<JobMonitor> OpenMonitor(const Job& job) {
+// Of a job without a past it answers at once, however long the scheduler's name takes to be found.
+std::unique_ptr<JobMonitor> OpenMonitor(const Job& job, const Journal* journal) {
   if (!job.has_monitor()) return nullptr;
   auto monitor = std::make_unique<JobMonitor>(job, FLAGS_out);
+  const bool begins = journal == nullptr || journal->state().stage == JobState::Stage::kGathering;
+  if (begins) monitor->Publish(SteadyNow());
   Show("monitor: " + monitor->url());
   return monitor;
 }
@@ -189,7 +192,7 @@ ExitCode Run() {
   EndDeadline end_deadline(kProgram, kSummaryPatience + EndDeadline::kPatience);
   const std::unique_ptr<Journal> journal = OpenJournal(config, interruption);
   if (!FLAGS_out.empty()) MakeDirectories(FLAGS_out);
-  const std::unique_ptr<JobMonitor> monitor = OpenMonitor(config.job);
+  const std::unique_ptr<JobMonitor> monitor = OpenMonitor(config.job, journal.get());
 
   AwaitSchedulerName(config.job.cluster(), [&] {
     const auto request = interruption.TakeRequest();

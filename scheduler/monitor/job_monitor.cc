@@ -37,7 +37,6 @@ int PortLeftIn(const std::string& url_file) {
 JobMonitor::JobMonitor(const Job& job, const std::string& out)
     : tracker_(job, SteadyNow()), url_file_(out.empty() ? "" : out + "/" + kUrlFile) {
   Listen(job.monitor());
-  Publish(SteadyNow());
   if (!url_file_.empty()) WriteUrl(job.monitor().token_file());
 }
 

@@ -25,7 +25,9 @@ class JobMonitor {
   // in a second line the path of the token's file, if there is one.
   static constexpr const char* kUrlFile = "monitor.url";
 
-  // Serves as job.monitor says; `out` is the output directory, empty: there is none. Where any port
+  // Serves as job.monitor says, and until the first Publish that the job is about to begin: what
+  // another scheduler has written down is to be restored before, so that nothing that is counted
+  // falls to 0 and comes back. `out` is the output directory, empty: there is none. Where any port
   // will do it is that of the scheduler before, if that one was killed and so has left its file:
   // whoever looks at it sees the job go on. A file that can't be written is a warning. Throws
   // ConfigError if the token can't be read, or nothing can listen there.

@@ -361,9 +361,24 @@ TEST(JobMonitorTest, SaysInTheOutputDirectoryWhereItIs) {
     std::string url;
     std::getline(file, url);
     EXPECT_EQ(url, monitor.url());
+    monitor.Publish(SteadyNow());
     EXPECT_EQ(nlohmann::json::parse(FetchStatus(ParseMonitorAddress(url)))["job"], "job");
   }
   EXPECT_FALSE(std::ifstream(path).good());
+}
+
+// What it counts would fall to 0 and come back for those who ask meanwhile.
+TEST(JobMonitorTest, TellsNothingBeforeWhatTheSchedulerBeforeHasWrittenIsRead) {
+  Job job;
+  job.mutable_monitor()->set_port(0);
+  JobMonitor monitor(job, "");
+  const MonitorAddress address = ParseMonitorAddress(monitor.url());
+  EXPECT_THAT(MessageOf<Error>([&] { FetchStatus(address); }), HasSubstr("about to begin"));
+  wire::JournalRecord past;
+  past.mutable_iteration()->set_images(16);
+  monitor.tracker().Restore(past);
+  monitor.Publish(SteadyNow());
+  EXPECT_EQ(nlohmann::json::parse(FetchStatus(address))["images"], 16);
 }
 
 class MonitorUrlTest : public testing::Test {
@@ -404,6 +419,7 @@ TEST_F(MonitorUrlTest, IsAnotherWhereThePortIsTaken) {
 TEST_F(MonitorUrlTest, ThatCanNotBeWrittenIsNoEnd) {
   std::filesystem::create_directories(path_ + "/full");
   JobMonitor monitor(job_, out_);
+  monitor.Publish(SteadyNow());
   EXPECT_EQ(nlohmann::json::parse(FetchStatus(ParseMonitorAddress(monitor.url())))["job"], "job");
 }
 
