@@ -42,9 +42,9 @@ struct NodeStatus {
   bool overdue = false;  // its heartbeat
   int64_t done = 0;      // iterations; of a process that has told of none, what it begins with
   int64_t images = 0;
-  double iteration_seconds = 0;
-  double exchange_seconds = 0;
-  double exposed_seconds = 0;
+  double iteration_seconds = kUnknownValue;
+  double exchange_seconds = kUnknownValue;
+  double exposed_seconds = kUnknownValue;
   Time heard{};  // when it told; 0 before
   std::optional<MeasuredLink> link;
   std::optional<Straggler> slow;  // if it is steadily slower than the other workers

@@ -91,7 +91,7 @@ void WriteWorkers(const JobStatus& status, MetricsWriter& out) {
   family("exposed_communication_seconds", "gauge",
          "Of that exchange, how long computing stood still for it.",
          [](const Node& node, const State&) { return node.exposed_seconds; });
-  family("silent_seconds", "gauge", "Since the worker told of an iteration.",
+  family("silent_seconds", "gauge", "Since the worker told of an iteration, or training began.",
          [](const Node&, const State& state) { return state.silent_seconds; });
 }
 

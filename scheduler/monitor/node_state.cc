@@ -18,14 +18,19 @@ struct Pace {
   std::string slowest;                 // "worker 2, iteration 17" of the late ones; empty: none is
 };
 
-double SilentSeconds(const JobStatus& status, const NodeStatus& node) {
-  return node.heard == Time{} ? 0 : ToSeconds(status.now - node.heard);
+bool Trains(const JobStatus& status) {
+  return status.phase == "training" || status.phase == "agreeing";
 }
 
 // Since the worker told of an iteration, or training began or went on.
 double StillSeconds(const JobStatus& status, const NodeStatus& node) {
   const Time since = std::max(node.heard, status.resumed);
   return since == Time{} ? 0 : ToSeconds(status.now - since);
+}
+
+double SilentSeconds(const JobStatus& status, const NodeStatus& node) {
+  if (node.heard != Time{}) return ToSeconds(status.now - node.heard);
+  return Trains(status) ? StillSeconds(status, node) : kUnknownValue;
 }
 
 // Where all have told of the same iteration only the heartbeat says who keeps the others waiting.
@@ -66,7 +71,7 @@ std::string StateOf(const JobStatus& status, const Pace& pace, const NodeId& id,
     return id.role == Role::kServer && status.end->exit_code() == 0 ? "finished" : "ended";
   if (node.awaited) return "awaited";
   if (node.host.empty()) return "joining";
-  if (status.phase != "training" && status.phase != "agreeing") return "ready";
+  if (!Trains(status)) return "ready";
   return StateInTraining(status, pace, id, node);
 }
 

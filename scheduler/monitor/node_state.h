@@ -18,9 +18,11 @@ namespace poseidon {
 struct NodeState {
   NodeId node;
   std::string state;
-  int64_t lag = 0;            // a worker's: iterations behind the furthest
-  double silent_seconds = 0;  // a worker's: since it told of an iteration; 0 before
-  std::string waits_for;      // "worker 2, iteration 17"; empty: for nobody
+  int64_t lag = 0;  // a worker's: iterations behind the furthest
+  // A worker's: since it told of an iteration, or while it has told of none since training began;
+  // NaN: it could not have told.
+  double silent_seconds = 0;
+  std::string waits_for;  // "worker 2, iteration 17"; empty: for nobody
 };
 
 // Servers, then workers, by rank. A worker is late if it is behind and has told nothing for longer

@@ -2,12 +2,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "scheduler/monitor/metrics_text.h"
 #include "tests/unit/scheduler/monitor_status_testing.h"
 
 namespace poseidon {
 namespace {
 
 using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
 
 class MonitorRecoveryTest : public MonitorStatusTest {};
 
@@ -118,6 +121,29 @@ TEST_F(MonitorRecoveryTest, RecoveryGoesBack) {
   tracker_.OnRecovered(recovered);
   EXPECT_EQ(Json(107)["iteration"], 4);
   EXPECT_EQ(Json(107)["history"]["loss"].size(), 4);
+}
+
+TEST_F(MonitorRecoveryTest, WhoTellsOfNoIterationHasBeenSilentSinceTrainingBegan) {
+  Join();
+  Plan();
+  const auto of_worker_1 = [this](const char* key) { return Json(110)["nodes"].back()[key]; };
+  EXPECT_TRUE(of_worker_1("silent_seconds").is_null()) << "nobody can have told yet";
+  Enter("training", 105);
+  tracker_.OnProgress(ProgressOf(0, 0), Seconds(106));
+  EXPECT_EQ(of_worker_1("silent_seconds"), 5);
+  const std::string metrics = MetricsText(tracker_.status(Seconds(110)));
+  EXPECT_THAT(metrics, HasSubstr("poseidon_worker_silent_seconds{rank=\"1\"} 5\n"));
+  for (const char* key : {"iteration_ms", "exchange_ms", "exposed_ms"}) {
+    EXPECT_TRUE(of_worker_1(key).is_null()) << key;
+  }
+  for (const std::string name :
+       {"iteration_duration", "exchange_duration", "exposed_communication"}) {
+    const std::string metric = "poseidon_worker_" + name + "_seconds{rank=\"";
+    EXPECT_THAT(metrics, HasSubstr(metric + "0\"}"));
+    EXPECT_THAT(metrics, Not(HasSubstr(metric + "1\"}")));
+  }
+  Enter("holding", 108);
+  EXPECT_TRUE(of_worker_1("silent_seconds").is_null()) << "it need not tell meanwhile";
 }
 
 }  // namespace
