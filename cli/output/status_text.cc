@@ -8,6 +8,7 @@
 #include "cli/output/table.h"
 #include "core/error.h"
 #include "core/text/utf8.h"
+#include "scheduler/report/iteration_pace.h"
 
 namespace poseidon {
 namespace {
@@ -42,7 +43,7 @@ std::string FiguresText(const Json& status) {
   const double iteration = NumberOf(status, "iteration_ms");
   const double predicted = NumberOf(status, "predicted_iteration_ms");
   if (!std::isnan(loss)) text += ", loss " + Digits(loss, 4);
-  if (!std::isnan(rate)) text += ", " + Digits(rate, 0) + " images/s";
+  if (!std::isnan(rate)) text += ", " + RateText(rate);
   if (!std::isnan(iteration)) {
     text += ", " + Digits(iteration, 2) + " ms an iteration";
     if (!std::isnan(predicted)) text += " (predicted " + Digits(predicted, 2) + ")";
@@ -65,9 +66,8 @@ std::string HeadText(const Json& status) {
   }
   const std::string waiting_for = TextOf(status, "waiting_for");
   if (!waiting_for.empty()) text += ", waiting for " + waiting_for;
-  const double left = (NumberOf(status, "iterations") - NumberOf(status, "iteration")) *
-                      NumberOf(status, "iteration_ms") / 1000;
-  if (!std::isnan(left)) text += ", about " + RoughTime(Seconds(std::max(left, 0.0))) + " left";
+  const double left = NumberOf(status, "seconds_left");
+  if (!std::isnan(left)) text += ", about " + RoughTime(Seconds(left)) + " left";
   return text + "\n";
 }
 

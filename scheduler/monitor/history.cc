@@ -3,6 +3,8 @@
 #include <cmath>
 #include <limits>
 
+#include "scheduler/report/iteration_pace.h"
+
 namespace poseidon {
 namespace {
 
@@ -15,6 +17,7 @@ void Merge(const History::Point& from, History::Point& into) {
   into.loss_sum += from.loss_sum;
   into.losses += from.losses;
   into.duration_ms_sum += from.duration_ms_sum;
+  into.together_ms_sum += from.together_ms_sum;
   into.exposed_ms_sum += from.exposed_ms_sum;
   into.durations += from.durations;
   into.images += from.images;
@@ -30,6 +33,7 @@ History::Point PointOf(const wire::IterationRecord& iteration) {
   }
   if (!std::isnan(iteration.duration_ms())) {
     point.duration_ms_sum = iteration.duration_ms();
+    point.together_ms_sum = TogetherMs(iteration);
     point.exposed_ms_sum = iteration.exposed_ms();
     point.durations = 1;
     point.images = iteration.images();
@@ -44,8 +48,8 @@ double History::Point::duration_ms() const { return Mean(duration_ms_sum, durati
 double History::Point::exposed_ms() const { return Mean(exposed_ms_sum, durations); }
 
 double History::Point::images_per_second() const {
-  if (images == 0 || duration_ms_sum <= 0) return std::numeric_limits<double>::quiet_NaN();
-  return 1000 * static_cast<double>(images) / duration_ms_sum;
+  if (images == 0 || together_ms_sum <= 0) return std::numeric_limits<double>::quiet_NaN();
+  return 1000 * static_cast<double>(images) / together_ms_sum;
 }
 
 void History::Add(const wire::IterationRecord& iteration) {

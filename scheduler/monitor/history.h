@@ -25,6 +25,7 @@ class History {
     double loss_sum = 0;
     int64_t losses = 0;
     double duration_ms_sum = 0;
+    double together_ms_sum = 0;  // as TogetherMs has it
     double exposed_ms_sum = 0;
     int64_t durations = 0;
     int64_t images = 0;

@@ -6,6 +6,7 @@
 
 #include "planner/replan.h"
 #include "proto/plan_members.h"
+#include "scheduler/report/iteration_pace.h"
 #include "transport/membership/member.h"
 
 namespace poseidon {
@@ -186,16 +187,20 @@ void StatusTracker::UpdateRates() {
   }
   int64_t images = 0;
   double exposed = 0;
+  double together = 0;
+  double slowest = 0;
   for (const wire::IterationRecord& iteration : newest_) {
     images += iteration.images();
     exposed += iteration.exposed_ms();
+    together += TogetherMs(iteration);
+    slowest += SlowestMs(iteration);
   }
   const auto count = static_cast<double>(newest_.size());
   status_.iteration_ms = newest_.empty() ? kUnknownValue : milliseconds / count;
   status_.exposed_ms = newest_.empty() ? kUnknownValue : exposed / count;
-  const bool known = images > 0 && milliseconds > 0;
-  status_.images_per_second =
-      known ? 1000 * static_cast<double>(images) / milliseconds : kUnknownValue;
+  status_.slowest_ms = newest_.empty() ? kUnknownValue : slowest / count;
+  const bool known = images > 0 && together > 0;
+  status_.images_per_second = known ? 1000 * static_cast<double>(images) / together : kUnknownValue;
 }
 
 void StatusTracker::OnRecovered(const wire::Recovered& recovered) {

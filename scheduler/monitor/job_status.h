@@ -72,9 +72,10 @@ struct JobStatus {
   double images_per_second = kUnknownValue;
   double iteration_ms = kUnknownValue;
   double exposed_ms = kUnknownValue;
-  int64_t images = 0;  // that all workers have told of; never goes back
-  Time progressed{};   // when an iteration was done last, or training began; 0 before
-  Time resumed{};      // when training began last, also after a loss or with another plan; 0 before
+  double slowest_ms = kUnknownValue;  // what the job gets on by: iteration_ms, or more
+  int64_t images = 0;                 // that all workers have told of; never goes back
+  Time progressed{};  // when an iteration was done last, or training began; 0 before
+  Time resumed{};     // when training began last, also after a loss or with another plan; 0 before
   std::map<NodeId, NodeStatus> nodes;
   std::shared_ptr<const wire::PlanAndModel> plan;  // null before there is one
   // By the plan's buckets: from ready to fresh, means over workers and iterations; NaN: not yet.

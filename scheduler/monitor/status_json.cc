@@ -1,5 +1,6 @@
 #include "scheduler/monitor/status_json.h"
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -124,6 +125,12 @@ Json EndJson(const std::optional<wire::End>& end) {
   return {{"exit_code", code}, {"reason", end->reason()}};
 }
 
+Json SecondsLeft(const JobStatus& status) {
+  if (status.end || status.iterations <= 0) return nullptr;
+  const int64_t left = std::max<int64_t>(status.iterations - status.iteration, 0);
+  return static_cast<double>(left) * status.slowest_ms / 1000;
+}
+
 }  // namespace
 
 Json HistoryJson(const History& history) {
@@ -152,6 +159,7 @@ Json StatusJson(const JobStatus& status) {
   json["elapsed_seconds"] = ToSeconds(status.now - status.started);
   json["seconds_since_progress"] =
       status.progressed == Time{} ? Json() : Json(ToSeconds(status.now - status.progressed));
+  json["seconds_left"] = SecondsLeft(status);
   json["iteration"] = status.iteration;
   json["iterations"] = status.iterations > 0 ? Json(status.iterations) : Json();
   json["loss"] = status.loss;

@@ -184,6 +184,7 @@ Json Convert(const Json& summary) {
   json["waiting_for"] = "";
   json["elapsed_seconds"] = Sum(summary, "duration_ms") / 1000;
   json["seconds_since_progress"] = nullptr;
+  json["seconds_left"] = nullptr;
   json["iteration"] = IterationsDone(summary);
   json["iterations"] = summary.at("exit_code") == 0 ? Json(IterationsDone(summary)) : Json();
   json["loss"] = NumberAt(summary.at("loss"), summary.at("loss").size() - 1);

@@ -4,14 +4,17 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <utility>
 
 #include "core/arithmetic/median.h"
 #include "core/text/format.h"
+#include "planner/cost/iteration_record.h"
 #include "planner/lane_choice.h"
 #include "planner/placement.h"
 #include "planner/replan.h"
 #include "proto/bucket.h"
+#include "scheduler/report/iteration_pace.h"
 #include "scheduler/report/parameter_agreement.h"
 #include "scheduler/report/summary_lists.h"
 #include "scheduler/report/unknown_value.h"
@@ -133,7 +136,7 @@ std::optional<std::string> JobReport::OnProgress(const wire::Progress& progress,
   iteration.loss += progress.loss();
   iteration.losses += progress.has_loss() ? 1 : 0;
   iteration.images += progress.images();
-  iteration.seconds += progress.iteration_seconds();
+  iteration.seconds.push_back(progress.iteration_seconds());
   iteration.exchange += progress.exchange_seconds();
   iteration.exposed += progress.exposed_seconds();
   if (static_cast<int>(iteration.reports.size()) < workers_) return std::nullopt;
@@ -168,7 +171,7 @@ std::string JobReport::OnRecovered(const wire::Recovered& recovered) {
 void JobReport::CutFrom(int64_t number) {
   const int64_t kept = std::max<int64_t>(0, number - first_iteration_.value_or(number));
   if (kept < static_cast<int64_t>(recorded_.size())) recorded_.resize(kept);
-  for (IterationMeans* means : {&loss_, &duration_ms_, &exposed_ms_, &images_})
+  for (IterationMeans* means : {&loss_, &duration_ms_, &together_ms_, &exposed_ms_, &images_})
     means->CutFrom(kept);
 }
 
@@ -191,6 +194,7 @@ void JobReport::Add(const wire::IterationRecord& iteration) {
   recorded_[index] = true;
   loss_.Add(index, iteration.loss());
   duration_ms_.Add(index, iteration.duration_ms());
+  together_ms_.Add(index, TogetherMs(iteration));
   exposed_ms_.Add(index, iteration.exposed_ms());
   images_.Add(index, static_cast<double>(iteration.images()));
 }
@@ -209,12 +213,17 @@ void JobReport::Record(int64_t number, const Iteration& done) {
   record.set_number(number);
   // What is nobody's is not a number, as for iterations that nobody has told of.
   record.set_loss(done.MeanLoss());
-  record.set_duration_ms(1000 * done.seconds / reports);
+  const double seconds = std::accumulate(done.seconds.begin(), done.seconds.end(), 0.0);
+  record.set_duration_ms(1000 * seconds / reports);
   record.set_exposed_ms(1000 * done.exposed / reports);
   record.set_images(done.images);
+  if (plan_.plan().staleness() < 0) {
+    record.set_together_ms(1000 * SecondsOfAll(JointPace::kEachItsOwn, done.seconds));
+    record.set_slowest_ms(1000 * std::ranges::max(done.seconds));
+  }
   Add(record);
   Tell(told);
-  since_line_.seconds += record.duration_ms() / 1000;
+  since_line_.seconds += TogetherMs(record) / 1000;
   since_line_.images += done.images;
   since_line_.exchange += done.exchange;
   since_line_.exposed += done.exposed;
@@ -230,7 +239,7 @@ std::string JobReport::ProgressLine(const wire::Progress& progress, double loss)
   }
   if (!std::isnan(loss)) line += Format("  loss %.4f", loss);
   if (seconds > 0 && since_line_.images > 0) {
-    line += Format("  %.0f images/s", static_cast<double>(since_line_.images) / seconds);
+    line += "  " + RateText(static_cast<double>(since_line_.images) / seconds);
   }
   return line + Format("  communication not hidden %.0f%%", exposed);
 }
@@ -331,7 +340,7 @@ std::string JobReport::Closing() const {
   if (finished_.empty()) return "no worker finished";
   const wire::WorkerReport& first = finished_.begin()->second;
   std::string text = Format("%lld iterations", static_cast<long long>(Iterations()));
-  if (KnowsImages()) text += Format(", %.0f images/s", ImagesPerSecond());
+  if (KnowsImages()) text += ", " + RateText(ImagesPerSecond());
   text += Format(", communication not hidden %.0f%%", 100 * ExposedShare());
   if (first.has_test_accuracy()) text += Format(", test accuracy %.4f", first.test_accuracy());
   if (first.has_test_loss()) text += Format(", test loss %.4f", first.test_loss());
@@ -349,7 +358,7 @@ double JobReport::IterationMilliseconds() const {
 
 std::optional<double> JobReport::MedianMilliseconds() const {
   const int64_t skipped = plan_.plan().start_iteration() - first_iteration_.value_or(0) + 1;
-  std::vector<double> since = duration_ms_.Means(skipped);
+  std::vector<double> since = together_ms_.Means(skipped);
   std::erase_if(since, [](double milliseconds) { return std::isnan(milliseconds); });
   if (since.empty()) return std::nullopt;
   // Not the mean: some iterations wait for worker 0's test phase.

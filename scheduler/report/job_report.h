@@ -63,12 +63,12 @@ class JobReport {
 
  private:
   struct Iteration {
-    std::set<int> reports;  // ranks of the workers
-    double loss = 0;        // sum over the workers that have told theirs
-    int losses = 0;         // how many these are
-    int64_t images = 0;     // sum over the workers that have reported
-    double seconds = 0;     // sum over the workers, like the next two
-    double exchange = 0;
+    std::set<int> reports;        // ranks of the workers
+    double loss = 0;              // sum over the workers that have told theirs
+    int losses = 0;               // how many these are
+    int64_t images = 0;           // sum over the workers that have reported
+    std::vector<double> seconds;  // of each of these workers
+    double exchange = 0;          // sum over the workers, like the next
     double exposed = 0;
 
     // Mean over the workers that have told theirs; NaN if none has.
@@ -110,8 +110,8 @@ class JobReport {
   // are waited for until the last has finished.
   double TimeOfAll(const std::vector<WorkerTime>& times) const;
   bool IsInStep() const;
-  // The median of the iterations since the present plan, without its first; nothing where there
-  // are none.
+  // The median of what iterations took the workers together since the present plan, without its
+  // first; nothing where there are none.
   std::optional<double> MedianMilliseconds() const;
   // Predicted against measured; empty if there is no prediction.
   std::string PredictionReview() const;
@@ -136,8 +136,9 @@ class JobReport {
   std::vector<bool> recorded_;
   IterationMeans loss_;
   IterationMeans duration_ms_;
-  IterationMeans exposed_ms_;  // in the iteration: the exchange is the one before
-  IterationMeans images_;      // of all workers together
+  IterationMeans together_ms_;  // by which predictions are judged
+  IterationMeans exposed_ms_;   // in the iteration: the exchange is the one before
+  IterationMeans images_;       // of all workers together
   std::optional<Time> last_line_;
   SinceLine since_line_;
   WorkerReports finished_;

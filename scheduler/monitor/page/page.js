@@ -258,9 +258,8 @@ function showFigures(job) {
   const share = isKnown(job.exposed_ms) && job.iteration_ms > 0 ? job.exposed_ms / job.iteration_ms : NaN;
   say('exposed_share', isKnown(share) ? digits(100 * share, 1) + ' %' : '–');
   say('exposed_ms', isKnown(job.exposed_ms) ? milliseconds(job.exposed_ms) + ' of an iteration' : '');
-  const left = (job.iterations - job.iteration) * job.iteration_ms / 1000;
-  const runs = !job.end && job.iterations && isKnown(left);
-  say('remaining', runs ? 'about ' + span(left) + ' left' : 'after ' + span(job.elapsed_seconds));
+  const elapsed = isKnown(job.elapsed_seconds) ? 'after ' + span(job.elapsed_seconds) : '';
+  say('remaining', isKnown(job.seconds_left) ? 'about ' + span(job.seconds_left) + ' left' : elapsed);
 }
 
 function showNews(job) {

@@ -430,19 +430,19 @@ class MonitorTest(MonitoredTest):
     def check_slow_worker(self, browser):
         """It is named above, and beside it where a phone shows it without scrolling."""
         browser.set_width(390)
-        news, cell, right, page = browser.evaluate(
-            "(() => { const job = structuredClone(shown);"
+        news, left, cell, right, page = browser.evaluate(
+            "(() => { const job = structuredClone(shown); job.iteration_ms = job.seconds_left = null;"
             " job.nodes.find((node) => node.role === 'worker' && node.rank === 1).slow ="
-            " {part: 'compute', ratio: 2.04};"
-            " show(job);"
+            " {part: 'compute', ratio: 2.04}; show(job);"
             " const cell = document.querySelector('#nodes td.warn:not(:empty)');"
-            " return [document.getElementById('news').textContent,"
+            " return [find('news').textContent, find('remaining').textContent,"
             " cell.parentNode.children[0].textContent + ' ' + cell.textContent,"
             " cell.getBoundingClientRect().right, document.documentElement.scrollWidth]; })()"
         )
         self.assertEqual(
             news, "Worker 1 is slow: computing takes it 2.0 times as long as the others."
         )
+        self.assertRegex(left, "^after .* s$", "nothing is known of how long an iteration takes")
         self.assertEqual(cell, "worker 1 computing, 2.0 times")
         self.assertLess(right, 390)
         self.assertLessEqual(page, 390)

@@ -6,14 +6,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cli/output/status_text.h"
 #include "core/error.h"
 #include "scheduler/monitor/job_monitor.h"
+#include "scheduler/monitor/status_json.h"
 #include "tests/unit/temporary_directory.h"
 
 namespace poseidon {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr const char* kToken = "0123456789abcdef";
 
@@ -45,6 +48,19 @@ TEST_F(MonitorOfDirectoryTest, OfAnotherUserIsNotShownWhatItNames) {
   const std::string own = directory_.Write("own", "fedcba9876543210\n");
   chmod(own.c_str(), S_IRUSR | S_IWUSR);
   EXPECT_EQ(MonitorOf(directory_.path(), own).token, "fedcba9876543210");
+}
+
+TEST(StatusTextTest, HasTheRateOfASlowNetAndTheTimeLeftOnceItIsKnown) {
+  JobStatus status;
+  status.job = "large";
+  status.iterations = 50;
+  EXPECT_THAT(StatusText(StatusJson(status)), Not(HasSubstr(" left")));
+  status.images_per_second = 0.25;
+  status.iteration_ms = 800;
+  status.slowest_ms = 1000;
+  const std::string text = StatusText(StatusJson(status));
+  EXPECT_THAT(text, HasSubstr("about 50 s left\n"));
+  EXPECT_THAT(text, HasSubstr(", 0.25 images/s, 800.00 ms an iteration"));
 }
 
 }  // namespace

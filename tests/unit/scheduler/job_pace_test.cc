@@ -89,5 +89,43 @@ TEST(JobPaceTest, IsWithoutWhatWorkerZeroDoesLast) {
   EXPECT_DOUBLE_EQ(Number(report, "images_per_second"), 160);
 }
 
+// Workers of 0.1 s and 0.4 s an iteration that do not wait for each other do 8 samples each in
+// theirs, 100 a second together, as in iterations of 160 ms.
+TEST(JobPaceTest, OfWorkersThatDoNotWaitForEachOtherTheRatesAddUp) {
+  std::vector<wire::IterationRecord> records;
+  JobReport report(2, [&](const wire::JournalRecord& record) {
+    if (record.has_iteration()) records.push_back(record.iteration());
+  });
+  wire::PlanAndModel plan = PredictedPlan();
+  plan.mutable_plan()->set_iteration_ms(160);
+  plan.mutable_plan()->set_staleness(-1);
+  report.OnPlan(plan);
+  std::string line;
+  for (int iteration = 0; iteration < kIterations; ++iteration) {
+    for (const int rank : {0, 1}) {
+      wire::Progress progress;
+      progress.set_rank(rank);
+      progress.set_iteration(iteration);
+      progress.set_images(8);
+      progress.set_iteration_seconds(rank == 0 ? 0.1 : 0.4);
+      line = report.OnProgress(progress, Seconds(2 * iteration)).value_or("");
+    }
+  }
+  EXPECT_THAT(line, testing::HasSubstr("  100 images/s  "));
+  ASSERT_EQ(records.size(), kIterations);
+  EXPECT_DOUBLE_EQ(records.back().together_ms(), 160);
+  EXPECT_DOUBLE_EQ(records.back().slowest_ms(), 400);
+  EXPECT_DOUBLE_EQ(records.back().duration_ms(), 250) << "a mean, as in summary.json";
+  for (const int rank : {0, 1}) {
+    wire::WorkerReport finished;
+    finished.set_rank(rank);
+    finished.set_iterations(kIterations);
+    finished.set_training_seconds(kIterations * 0.4);  // its last exchange ends with the other's
+    report.OnFinished(finished);
+  }
+  EXPECT_THAT(report.Closing(),
+              testing::HasSubstr("predicted 160.00 ms, measured 160.00 ms (+0%)"));
+}
+
 }  // namespace
 }  // namespace poseidon

@@ -319,6 +319,9 @@ TEST(JobReportTest, OnlyARateThatWorkersTellIsShown) {
   report.OnFinished(finished);
   EXPECT_THAT(report.Closing(), StartsWith("20 iterations, 320 images/s, communication"));
   EXPECT_EQ(nlohmann::json::parse(report.Json("job", {}))["images_per_second"], 320);
+  finished.set_images(1);
+  report.OnFinished(finished);
+  EXPECT_THAT(report.Closing(), StartsWith("20 iterations, 0.5 images/s, communication"));
 }
 
 TEST(JobReportTest, ALongTrainingsSummaryStaysSmall) {

@@ -116,9 +116,11 @@ TEST_F(MonitorRecoveryTest, RecoveryGoesBack) {
   Join();
   Plan();
   for (int64_t i = 0; i < 10; ++i) tracker_.OnIteration(Iteration(i, 0.5, 100, 16), Seconds(106));
+  EXPECT_EQ(Json(107)["seconds_left"], 4);
   wire::Recovered recovered;
   recovered.set_iteration(4);
   tracker_.OnRecovered(recovered);
+  EXPECT_TRUE(Json(107)["seconds_left"].is_null()) << "of those that come, none is known yet";
   EXPECT_EQ(Json(107)["iteration"], 4);
   EXPECT_EQ(Json(107)["history"]["loss"].size(), 4);
 }

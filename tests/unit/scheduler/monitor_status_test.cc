@@ -65,9 +65,9 @@ TEST_F(MonitorStatusTest, HasAllKeysFromTheStart) {
   EXPECT_EQ(json["job"], "digits");
   EXPECT_EQ(json["phase"], "gathering");
   EXPECT_EQ(json["elapsed_seconds"], 3);
-  for (const char* unknown :
-       {"iterations", "loss", "images_per_second", "iteration_ms", "exposed_ms",
-        "predicted_iteration_ms", "seconds_since_progress", "test", "timeline", "end"}) {
+  for (const char* unknown : {"iterations", "loss", "images_per_second", "iteration_ms",
+                              "exposed_ms", "predicted_iteration_ms", "seconds_since_progress",
+                              "seconds_left", "test", "timeline", "end"}) {
     EXPECT_TRUE(json.at(unknown).is_null()) << unknown;
   }
   EXPECT_EQ(json["nodes"].size(), 3);
@@ -92,6 +92,7 @@ TEST_F(MonitorStatusTest, ShowsATraining) {
   EXPECT_DOUBLE_EQ(json["images_per_second"], 160);
   EXPECT_DOUBLE_EQ(json["iteration_ms"], 100);
   EXPECT_DOUBLE_EQ(json["exposed_ms"], 25);
+  EXPECT_DOUBLE_EQ(json["seconds_left"], 4);
   EXPECT_EQ(json["seconds_since_progress"], 4);
   EXPECT_EQ(json["nodes"][1]["role"], "worker");
   EXPECT_EQ(json["nodes"][1]["host"], "host0");
@@ -104,6 +105,21 @@ TEST_F(MonitorStatusTest, ShowsATraining) {
   EXPECT_EQ(json["timeline"]["worker"], 0);
   EXPECT_EQ(json["timeline"]["waits"][0]["layer"], "layer7");
   EXPECT_EQ(json["history"]["loss"].size(), 10);
+}
+
+TEST_F(MonitorStatusTest, OfWorkersThatDoNotWaitForEachOtherTheRatesAddUp) {
+  Plan();
+  for (int64_t i = 0; i < 10; ++i) {
+    wire::IterationRecord iteration = Iteration(i, 0.5, 250, 16);
+    iteration.set_together_ms(160);
+    iteration.set_slowest_ms(400);
+    tracker_.OnIteration(iteration, Seconds(106));
+  }
+  const nlohmann::ordered_json json = Json(110);
+  EXPECT_DOUBLE_EQ(json["images_per_second"], 100);
+  EXPECT_DOUBLE_EQ(json["history"]["images_per_second"][0], 100);
+  EXPECT_DOUBLE_EQ(json["iteration_ms"], 250);
+  EXPECT_DOUBLE_EQ(json["seconds_left"], 16) << "40 iterations of the slower one";
 }
 
 // A peer may say anything.

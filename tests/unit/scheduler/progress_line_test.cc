@@ -25,6 +25,14 @@ TEST(ProgressLineTest, TheRateIsByTheTimeOfTheIterations) {
   EXPECT_THAT(LineOf(report, 2, 4, 8), testing::HasSubstr("  25 images/s  "));
 }
 
+TEST(ProgressLineTest, ASlowNetsRateIsNotRoundedToNothing) {
+  JobReport report(1);
+  EXPECT_EQ(LineOf(report, 0, 400, 400), "nothing");
+  EXPECT_THAT(LineOf(report, 1, 400, 800), testing::HasSubstr("  0.25 images/s  "));
+  EXPECT_THAT(LineOf(report, 2, 30, 830), testing::HasSubstr("  3.33 images/s  "));
+  EXPECT_THAT(LineOf(report, 3, 0.03, 832), testing::HasSubstr("  3333 images/s  "));
+}
+
 TEST(ProgressLineTest, WhatIsToldAgainAfterARestartIsNotOfOneMoment) {
   JobReport report(1);
   wire::JournalRecord before;
