@@ -184,6 +184,7 @@ void WriteSummary(const std::string& summary, const wire::End& end, Interruption
 }
 
 ExitCode Run() {
+  const Time began = SteadyNow();
   const BoundedOutput output(std::cout, STDOUT_FILENO);
   const JobConfig config = ReadJobConfig(FLAGS_config);
   Interruption interruption({ParseSignalEffect("sigint_effect", FLAGS_sigint_effect),
@@ -253,7 +254,7 @@ ExitCode Run() {
   const int code = CodeOf(end);
   if (code == 0) Show(report.Closing());
   if (!FLAGS_out.empty()) {
-    WriteSummary(report.Json(config.job.name(), end), end, interruption);
+    WriteSummary(report.Json(config.job.name(), end, SteadyNow() - began), end, interruption);
   }
   if (code != 0 && end.exit_code() == 0) Show("training has ended early: " + end.reason());
   if (code != 0) throw Error(static_cast<ExitCode>(code), "the job has ended: " + end.reason());

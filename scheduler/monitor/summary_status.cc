@@ -149,24 +149,43 @@ Json BucketsOf(const Json& summary) {
 
 Json TestOf(const Json& summary) {
   if (!summary.contains("test_accuracy") && !summary.contains("test_loss")) return nullptr;
-  return {{"iteration", IterationsDone(summary)},
+  // That of a job which was stopped may be of any iteration before, which nobody tells.
+  const bool last = summary.at("exit_code") == 0;
+  return {{"iteration", last ? Json(IterationsDone(summary)) : Json()},
           {"accuracy", summary.value("test_accuracy", Json())},
           {"loss", summary.value("test_loss", Json())}};
 }
 
 // Of the list's values, of all iterations that tell one.
-double Sum(const Json& summary, const char* key) {
+struct Told {
+  double sum = 0;
+  double iterations = 0;
+};
+
+Told ToldIn(const Json& summary, const char* key) {
   const Json& list = summary.at(key);
   const int64_t stride = StrideOf(summary);
   int64_t left = summary.at("iterations").get<int64_t>();
-  double sum = 0;
+  Told told;
   for (size_t i = 0; i < list.size() && left > 0; ++i) {
     const int64_t iterations = std::min(stride, left);
     left -= iterations;
     const double mean = NumberAt(list, i);
-    if (!std::isnan(mean)) sum += mean * static_cast<double>(iterations);
+    if (std::isnan(mean)) continue;
+    told.sum += mean * static_cast<double>(iterations);
+    told.iterations += static_cast<double>(iterations);
   }
-  return sum;
+  return told;
+}
+
+// iteration_ms is without test phases, as images_per_second is, where a worker has come to the end.
+void AddIteration(const Json& summary, Json& json) {
+  const Told duration = ToldIn(summary, "duration_ms");
+  const Json own = summary.value("iteration_ms", Json());
+  const bool told = own.is_number() && own.get<double>() > 0;
+  const double mean = told ? own.get<double>() : duration.sum / duration.iterations;
+  json["iteration_ms"] = mean;
+  json["exposed_ms"] = ToldIn(summary, "exposed_ms").sum / duration.sum * mean;
 }
 
 bool IsAfterALoss(const Json& recovery) {
@@ -175,23 +194,21 @@ bool IsAfterALoss(const Json& recovery) {
 }
 
 Json Convert(const Json& summary) {
-  const auto iterations = summary.at("iterations").get<int64_t>();
-  const double count = static_cast<double>(std::max<int64_t>(iterations, 1));
   Json json;
   json["version"] = 1;
   json["job"] = summary.at("job");
   json["phase"] = "ended";
   json["waiting_for"] = "";
-  json["elapsed_seconds"] = Sum(summary, "duration_ms") / 1000;
+  json["elapsed_seconds"] = summary.value("elapsed_seconds", Json());
   json["seconds_since_progress"] = nullptr;
   json["seconds_left"] = nullptr;
   json["iteration"] = IterationsDone(summary);
   json["iterations"] = summary.at("exit_code") == 0 ? Json(IterationsDone(summary)) : Json();
   json["loss"] = NumberAt(summary.at("loss"), summary.at("loss").size() - 1);
-  json["images"] = summary.contains("images") ? Json(std::llround(Sum(summary, "images"))) : Json();
+  const bool counted = summary.contains("images");
+  json["images"] = counted ? Json(std::llround(ToldIn(summary, "images").sum)) : Json();
   json["images_per_second"] = summary.at("images_per_second");
-  json["iteration_ms"] = Sum(summary, "duration_ms") / count;
-  json["exposed_ms"] = Sum(summary, "exposed_ms") / count;
+  AddIteration(summary, json);
   json["predicted_iteration_ms"] = summary.value("predicted_iteration_ms", Json());
   json["test"] = TestOf(summary);
   json["nodes"] = NodesOf(summary);

@@ -397,13 +397,15 @@ std::string JobReport::PredictionReview() const {
   return text;
 }
 
-std::string JobReport::Json(const std::string& job_name, const wire::End& end) const {
+std::string JobReport::Json(const std::string& job_name, const wire::End& end,
+                            std::optional<Duration> elapsed) const {
   const std::vector<BucketSums> sums = SumBuckets(plan_.plan(), layouts_, finished_);
   const int64_t first_iteration = first_iteration_.value_or(0);
   nlohmann::ordered_json json;
   json["job"] = job_name;
   json["exit_code"] = end.job_exit_code() != 0 ? end.job_exit_code() : end.exit_code();
   json["reason"] = end.reason();
+  json["elapsed_seconds"] = elapsed ? ToSeconds(*elapsed) : kUnknownValue;
   json["first_iteration"] = first_iteration;
   json["iterations"] = loss_.size();
   if (!finished_.empty()) {

@@ -56,8 +56,9 @@ class JobReport {
 
   // "bucket  layers  scheme  ..." for people, before training.
   std::string PlanTable() const;
-  // The keys are documented in docs/running.md.
-  std::string Json(const std::string& job_name, const wire::End& end) const;
+  // The keys are documented in docs/running.md. `elapsed`: since the scheduler began, if told.
+  std::string Json(const std::string& job_name, const wire::End& end,
+                   std::optional<Duration> elapsed = std::nullopt) const;
   // For people, after training: what came of it, and how well the prediction fitted.
   std::string Closing() const;
 
