@@ -182,7 +182,7 @@ void PreparedFile::Place() {
   SyncDirectoryOf(target_);
 }
 
-void CheckCanWrite(const std::string& path) { const TemporaryFile file(FileToReplace(path)); }
+void CheckCanWrite(const std::string& path) { const UnplacedFile file(FileToReplace(path)); }
 
 bool WriteNewPrivateFile(const std::string& path, std::string_view content) {
   constexpr mode_t kOwnerOnly = 0600;

@@ -88,8 +88,8 @@ class PlanSearch {
 
   Plan Build(const PlanCandidate& candidate) const;
   double Estimate(const PlanCandidate& candidate) const;
-  // Predicted seconds; nullopt if the candidate has too many messages, which limits the stage, was
-  // predicted before or can't take less than `limit`.
+  // Predicted seconds; nullopt if the candidate was predicted before, can't take less than `limit`,
+  // or has too many messages, which limits the stage.
   std::optional<double> Predict(const PlanCandidate& candidate, int64_t most_messages,
                                 double limit);
   // True if the candidate is the best now, which takes less than `worth` of the iteration before.

@@ -148,8 +148,9 @@ std::string Snapshots::Write(const Engine& engine, const ModelSpec& model, int64
   file.history = ToHistory(*engine.net(), model, state);
   PreparedFile prepared = PrepareSolverState(path, file);
   if (replaces) {
-    // An older training's state must not stand beside the new model.
-    fs::remove(path, ignored);
+    // An older training's state must not stand beside the new model. A link stays, and leads to the
+    // new one.
+    fs::remove(fs::canonical(path, ignored), ignored);
     values.Place();
   }
   prepared.Place();

@@ -96,7 +96,7 @@ Shape ReadIdxHeader(BinaryFile& file, uint32_t axes) {
 
 // Both databases of a conversion are begun before the first is filled, so that what hinders the
 // second is not said late; and both are on disk before the first gets its name, so that a
-// conversion that has failed can be repeated.
+// conversion that has failed can be repeated; but for one that is killed between the two names.
 class TrainAndTest {
  public:
   explicit TrainAndTest(const ConvertOptions& options)

@@ -178,21 +178,24 @@ std::optional<std::string> FindLatestSnapshot(const std::string& prefix,
 }
 
 std::string WhyNotTheNewest(const std::string& prefix, const std::string& chosen) {
-  std::error_code error;
   const std::optional<int64_t> highest =
       IterationOf(fs::path(chosen).filename().string(), fs::path(prefix).filename().string());
-  fs::file_time_type newest = fs::last_write_time(chosen, error);
   std::string later;
-  for (const auto& [iteration, path] : NewestFirst(prefix)) {
-    const fs::file_time_type written = fs::last_write_time(path, error);
-    if (error || !highest || iteration >= *highest || written <= newest) continue;
-    newest = written;
-    later = path.string();
+  try {
+    fs::file_time_type newest = fs::last_write_time(chosen);
+    for (const auto& [iteration, path] : NewestFirst(prefix)) {
+      const fs::file_time_type written = fs::last_write_time(path);
+      if (!highest || iteration >= *highest || written <= newest) continue;
+      newest = written;
+      later = path.string();
+    }
+  } catch (const std::exception&) {
+    return "";  // it is only a hint
   }
   if (later.empty()) return "";
   return chosen + " is of the highest iteration, but " + later +
-         " was written after it, so they may be of two trainings; to go on from that one, give "
-         "--snapshot=" +
+         " was written after it, so they may be of two trainings, unless they were copied; to go "
+         "on from that one, give --snapshot=" +
          later;
 }
 

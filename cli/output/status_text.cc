@@ -66,7 +66,8 @@ std::string HeadText(const Json& status) {
   }
   const std::string waiting_for = TextOf(status, "waiting_for");
   if (!waiting_for.empty()) text += ", waiting for " + waiting_for;
-  const double left = NumberOf(status, "seconds_left");
+  // A monitor of an earlier build does not say.
+  const double left = status.contains("seconds_left") ? NumberOf(status, "seconds_left") : NAN;
   if (!std::isnan(left)) text += ", about " + RoughTime(Seconds(left)) + " left";
   return text + "\n";
 }

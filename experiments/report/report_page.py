@@ -343,7 +343,7 @@ def check_summary(results, groups, base, mode):
         differences = [data.time_difference(group[base], group[mode]) for group in timed]
         worst = max(range(len(timed)), key=lambda index: abs(differences[index]))
         agreed = (
-            f"{all_of(sum(map(data.within, differences)), len(both))} agree to {PERCENT}% in "
+            f"{all_of(sum(map(data.within, differences)), len(timed))} agree to {PERCENT}% in "
             f"iteration time (the largest difference: {percent(differences[worst])}, "
             f"{name_of(timed[worst][mode], CHECK_BASE)}) and {equal} exactly in bytes."
         )

@@ -243,9 +243,9 @@ class TorchEngineConfig : public EngineConfig {
     const std::string& prefix = solver.snapshot_prefix();
     if (prefix.empty()) return "";
     const bool writes = solver.snapshot() > 0 || solver.snapshot_after_train();
-    if (!wants_snapshot()) return writes ? WhatLiesInTheWay(prefix) : "";
-    if (!from || job_.training().snapshot() != "latest") return "";
-    return WhyNotTheNewest(prefix, from->path);
+    // Also where none of them is whole.
+    if (!from) return writes ? WhatLiesInTheWay(prefix) : "";
+    return job_.training().snapshot() == "latest" ? WhyNotTheNewest(prefix, from->path) : "";
   }
 
   // Beside the config, if it is there; a worker that does not need it need not have it.

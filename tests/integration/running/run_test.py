@@ -397,11 +397,13 @@ class RunTest(cluster.ClusterTest):
         run = self.start_run(config, "--restarts=2")
         for progress in (
             "iteration ",
-            r"the job starts again from .* yet \(restart 1 of 2\)(.*\n)*iteration ",
+            r"the job starts again from its beginning \(restart 1 of 2\)(.*\n)*iteration ",
         ):
             run.await_output(progress)
             os.kill(self.pid_of("worker", 1), signal.SIGKILL)
-        run.await_output(r"the job starts again from .* yet in 1[45]\.\d s \(restart 2 of 2\)")
+        run.await_output(
+            r"the job starts again from its beginning in 1[45]\.\d s \(restart 2 of 2\)"
+        )
         run.signal(signal.SIGINT)
         self.assertEqual(run.wait(cluster.ENDING), cluster.INTERRUPTED)
         self.assert_nothing_left()
@@ -451,16 +453,16 @@ class RunTest(cluster.ClusterTest):
         self.assertEqual(run.wait(), cluster.SUCCESS)
 
     def test_summary_without_room(self):
-        """A directory in the place of summary.json, which nothing replaces, is for a full disk."""
+        """A directory that is not there yet, to which summary.json leads, is for a full disk."""
         config = cluster.replay_config(iterations=300)
         run = self.start_run(config, "--restarts=1")
         run.await_output("iteration ")
-        os.makedirs(self.path("out/summary.json/full"))
+        os.symlink("gone/summary.json", self.path("out/summary.json"))
         run.await_output(
             "all workers ended with the same parameters(.*\n)*"
-            ".*can't rename .*summary.json.*; this is tried again every second, "
+            ".*can't create .*gone/summary.json.*; this is tried again every second, "
         )
-        shutil.rmtree(self.path("out/summary.json"))
+        os.mkdir(self.path("out/gone"))
         self.assertEqual(run.wait(), cluster.SUCCESS)
         self.assertEqual(self.read_json("out/summary.json")["iterations"], 300)
 

@@ -156,7 +156,7 @@ class PythonLayerTest(rounding.MovedTraining, cluster.ClusterTest):
     def test_several_train_as_one_with_the_whole_batch(self):
         """Workers, devices of one, which have layers of their own, and those of a net with a built-in loss."""
         two, _ = self.trained_by_two()
-        self.assertLess(two["test_loss"], 1e-3)
+        self.assertLess(two["test_loss"], two["loss"][0] / 1000)
         self.write_net(batch=32)
         alone = rounding.Rounding(self.train_moved, moves=1)
         self.write_net(batch=16)

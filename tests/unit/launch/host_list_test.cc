@@ -117,8 +117,7 @@ TEST_F(HostListTest, AWordThatStandsTwiceIsRefused) {
       ErrorOf("node0\nnode1 slots=2 slots=4"),
       HasSubstr("hosts:2:15: slots= is there twice, as \"slots=2\" and \"slots=4\"; write"));
   EXPECT_THAT(ErrorOf("node0 roles=worker slots=2 roles=server"),
-              AllOf(HasSubstr("hosts:1:28: roles= is there twice, as \"roles=worker\" and "),
-                    HasSubstr("roles=worker,server")));
+              HasSubstr("hosts:1:28: roles= is there twice, as \"roles=worker\" and "));
 }
 
 TEST_F(HostListTest, AByteOrderMarkIsNoPartOfAName) {
