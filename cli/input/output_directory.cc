@@ -16,4 +16,15 @@ std::string OutputDirectory(const std::string& name, const std::string& config) 
                     "; choose a name without \"..\", or say where to with --out");
 }
 
+std::string JobDirectory(const JobConfig& config) {
+  std::string directory = OutputDirectory(config.job.name(), config.path);
+  std::error_code none;
+  const bool is_there = std::filesystem::equivalent(directory + "/job.prototxt", config.path, none);
+  if (!is_there || config.job.has_run()) return directory;
+  throw ConfigError(config.path +
+                    " would be written over by the config as it is run, which goes to job.prototxt "
+                    "in the output directory; choose another directory with --out, or rename the "
+                    "file");
+}
+
 }  // namespace poseidon

@@ -385,7 +385,7 @@ ExitCode Run(const std::vector<std::string>& program) {
   Cluster& cluster = *job.mutable_cluster();
   if (!HostsGiven()) cluster.set_scheduler_host("127.0.0.1");
   SetMonitor(job);
-  options.out = OutputDirectory(job.name(), options.config.path);
+  options.out = JobDirectory(options.config);
   SetStart(program, options.config);
   CheckRestarts(program, options.config);
   std::optional<Solver> solver;

@@ -64,6 +64,27 @@ class TwoJobsTest(cluster.ClusterTest):
         )
 
 
+class ConfigTest(cluster.ClusterTest):
+    """OUT/job.prototxt, which is the config as it was run."""
+
+    def test_the_users_own_file_is_not_written_over(self):
+        config = cluster.replay_config(workers=1, servers=1, iterations=3)
+        own = self.write("job.prototxt", config)
+        for verb in (("run",), ("launch", "slurm", "--nosubmit")):
+            refused = self.start("poseidon", *verb, f"--config={own}", f"--out={self.directory}")
+            self.assertEqual(refused.wait(), cluster.CONFIG_ERROR)
+            self.assertIn(
+                f"{own} would be written over by the config as it is run", refused.output()
+            )
+        with open(own, encoding="utf-8") as file:
+            self.assertEqual(file.read(), config)
+        # One that it has written itself is run again where it is.
+        out = self.path("out")
+        for path in (own, f"{out}/job.prototxt"):
+            run = self.start("poseidon", "run", f"--config={path}", f"--out={out}")
+            self.assertEqual(run.wait(), cluster.SUCCESS, run.output())
+
+
 class DataTest(cluster.ClusterTest):
     """The shipped job away from the repository, where its data are not there."""
 
