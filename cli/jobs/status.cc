@@ -19,6 +19,7 @@
 #include "core/atomic_file.h"
 #include "core/files/regular_file.h"
 #include "core/http/access.h"
+#include "core/process/standard_output.h"
 #include "core/steady_now.h"
 #include "core/text/utf8.h"
 #include "scheduler/monitor/job_monitor.h"
@@ -135,6 +136,7 @@ ExitCode Watch(const std::function<Json()>& source, bool json) {
     Show(status, json);
     if (!status.value("end", Json()).is_null()) return ExitCode::kSuccess;
     if (!clears && !json) std::cout << std::endl;
+    if (HasOutputFailed()) return ExitCode::kSuccess;  // unless RunProgram has to say why
     std::this_thread::sleep_for(kWatchInterval);
   }
 }

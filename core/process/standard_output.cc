@@ -50,4 +50,6 @@ std::optional<std::string> StandardOutput::Finish() {
   return std::strerror(failure);
 }
 
+bool HasOutputFailed() { return std::ferror(stdout) != 0; }
+
 }  // namespace poseidon

@@ -37,4 +37,8 @@ class StandardOutput {
   std::streambuf* before_;
 };
 
+// Whether something could not be written to standard output: whoever shows things without an end
+// ends then. RunProgram says why, or nothing where the reader has gone.
+bool HasOutputFailed();
+
 }  // namespace poseidon

@@ -276,6 +276,13 @@ class OutputTest(cluster.ClusterTest):
             self.assertEqual((planned.returncode, planned.stderr), (cluster.SUCCESS, ""))
         self.assert_nothing_left()
 
+    def test_a_watch_ends_when_nobody_reads(self):
+        config = cluster.replay_config(workers=1, servers=1, iterations=cluster.ENDLESS)
+        self.start_run(config).await_output("iteration ")
+        for where, code in (('| head -1; exit "${PIPESTATUS[0]}"', 0), (">/dev/full", 1)):
+            watch = self.poseidon(("status", "out", "--watch"), where)
+            self.assertEqual(watch.returncode, code, watch.stderr)
+
 
 class RunTest(cluster.ClusterTest):
     def start_endless(self):
