@@ -87,8 +87,9 @@ struct Streams {
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
-  // RunProgram ignores these, and programs inherit that.
-  ::signal(SIGPIPE, SIG_DFL);
+  // RunProgram ignores these, and programs inherit that. One that writes where the parent does goes
+  // on as that does when nobody reads there any more: it may have done what it is for already.
+  if (streams.output >= 0) ::signal(SIGPIPE, SIG_DFL);
   ::signal(SIGXFSZ, SIG_DFL);
   // Where it writes to the parent's terminal: as a group of its own it would be stopped at its
   // first line, if `stty tostop` has been said there.

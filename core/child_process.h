@@ -38,7 +38,7 @@ struct ChildOptions {
   // waits when it has written as much as a pipe takes.
   std::string log_mark = {};
   // File for standard output: if empty, it goes where standard error does, or to this program's
-  // with `inherit_output`.
+  // with `inherit_output`, where SIGPIPE does not end it if it does not end this program.
   std::string output;
   bool inherit_output = false;
   // Its standard input is a pipe that Write fills; else it reads nothing.

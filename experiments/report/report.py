@@ -29,6 +29,14 @@ def counted(number, thing):
     return f"{number} {thing}" + ("" if number == 1 else "s")
 
 
+def say(line):
+    """Shows a line. Where nobody reads any more (`| head -1`) that is no failure, and the report is made."""
+    try:
+        print(line, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def count_of_mode(argument):
     """("emulate", 3) of "emulate:3"."""
     mode, count = argument.split(":")
@@ -61,7 +69,7 @@ def draw(results, figures):
         try:
             pictures.append((title, figures.draw(results, styles, message, number), ""))
         except figures.NothingToDraw as reason:
-            print(f"figure {title!r} is not drawn: {reason}")
+            say(f"figure {title!r} is not drawn: {reason}")
             pictures.append((title, None, str(reason)))
     return pictures
 
@@ -85,12 +93,12 @@ def main():
         return 1
     notes = [] if figures else [ADVICE[0].upper() + ADVICE[1:] + "."]
     if figures is None:
-        print(f"report.py: {ADVICE}")
+        say(f"report.py: {ADVICE}")
     pictures = draw(results, figures)
     size = report_page.Size(arguments.points, dict(arguments.left_out))
     path = report_page.write(results, pictures, notes, size)
     drawn = sum(picture[1] is not None for picture in pictures)
-    print(f"{path}: {counted(len(results.finished), 'point')}, {counted(drawn, 'figure')}")
+    say(f"{path}: {counted(len(results.finished), 'point')}, {counted(drawn, 'figure')}")
     return 0
 
 

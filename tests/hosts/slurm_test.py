@@ -82,6 +82,23 @@ class StandInTest(LaunchTest):
         self.assertIn("scontrol requeue", script)
         subprocess.run(["bash", "-n", self.path("out/job.sbatch")], check=True)
 
+    def test_a_submission_that_nobody_reads_is_one(self):
+        self.write("bin/sbatch", '#!/bin/sh\nsleep 1; echo submitted; touch "$0.submitted"\n')
+        path = self.write("config.prototxt", cluster.replay_config())
+        poseidon = os.path.join(cluster.programs(), "poseidon")
+        launched = subprocess.run(
+            f"{poseidon} launch slurm --config={path} --out={self.path('out')} | true;"
+            ' exit "${PIPESTATUS[0]}"',
+            shell=True,
+            executable="/bin/bash",
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=cluster.scaled(cluster.PATIENCE),
+        )
+        self.assertEqual(launched.returncode, cluster.SUCCESS, launched.stderr)
+        self.assertTrue(os.path.exists(self.path("bin/sbatch.submitted")))
+
     def test_servers_on_machines_of_their_own_are_refused(self):
         job = self.launch(cluster.replay_config(cluster="network { colocated: false }"))
         self.assertEqual(job.wait(), cluster.CONFIG_ERROR)

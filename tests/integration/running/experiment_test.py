@@ -4,7 +4,9 @@ import csv
 import glob
 import os
 import re
+import shlex
 import signal
+import subprocess
 import time
 
 import cluster
@@ -80,6 +82,22 @@ class ExperimentTest(cluster.ClusterTest):
                 )
         published = [row for row in rows if row["published"]]
         self.assertEqual([(row["system"], row["workers"]) for row in published], [("ring", "4")])
+        self.assertTrue(os.path.exists(self.path("out/report.html")))
+
+    def test_a_report_that_nobody_reads_of_is_made(self):
+        program = os.path.abspath(os.path.join(cluster.programs(), "poseidon"))
+        command = shlex.join((program, "experiment", self.write(), f"--out={self.path('out')}"))
+        ended = subprocess.run(
+            f'{command} | head -1; exit "${{PIPESTATUS[0]}}"',
+            shell=True,
+            executable="/bin/bash",
+            env={**os.environ, "PYTHONPATH": self.path("hidden")},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=cluster.scaled(cluster.PATIENCE),
+        )
+        self.assertEqual(ended.returncode, cluster.SUCCESS, ended.stderr)
         self.assertTrue(os.path.exists(self.path("out/report.html")))
 
     def test_twice_is_the_same_and_nothing_is_done_twice(self):
