@@ -229,6 +229,9 @@ class Doctor {
     links_ = LinksBetween(measured.reports, names);
     Append(CheckLinks(links_, claimed), findings_);
     if (!requirements_.model || !measured.failure.empty() || hosts.size() < 2) return;
+    // Plans may take seconds, and nothing runs any more that is to be ended in an orderly way.
+    if (interruption_.Pending()) throw Interrupted();
+    EndOnSignals();
     Append(ComparePlans(config_.job, *requirements_.model,
                         NetworkOf(measured.reports, config_.job.cluster().network())),
            findings_);

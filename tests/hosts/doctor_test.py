@@ -1,8 +1,11 @@
 """`poseidon doctor` on hosts that are this machine, fit or not, and on ones that are network namespaces."""
 
+import glob
 import itertools
 import json
 import os
+import signal
+import time
 import unittest
 
 import remote
@@ -76,6 +79,27 @@ class SoundHostsTest(DoctorTest):
         for link in links:
             self.assertGreater(link["latency_ms"], 0)
             self.assertGreater(link["goodput_bytes_per_second"], 0)
+
+    def test_a_signal_ends_the_planning(self):
+        """The plans that are compared at last take seconds for so many workers."""
+        self.write("hosts", "a 127.0.0.1 slots=32\nb 127.0.0.1 slots=32\n")
+        layers = [(f"fc{i}", (1024, 1024), 2) for i in range(8)]
+        policy = "policy: TIME"
+        config = cluster.replay_config(workers=64, servers=8, layers=layers, communication=policy)
+        path = self.write("config.prototxt", config)
+        doctor = self.start(
+            *("poseidon", "doctor", f"--config={path}", f"--hosts={self.hosts}"),
+            f"--remote_shell={self.shell}",
+            prefix=("env", f"TMPDIR={self.directory}"),
+        )
+        # When the links have been measured, and the directory with what was is gone.
+        deadline = time.monotonic() + cluster.scaled(cluster.PATIENCE)
+        for measures in (True, False):
+            while bool(glob.glob(self.path("poseidon-scratch-*/job.prototxt"))) != measures:
+                self.assertLess(time.monotonic(), deadline, doctor.output())
+                time.sleep(0.01)
+        doctor.signal(signal.SIGINT)
+        self.assertEqual(doctor.wait(cluster.ENDING), cluster.INTERRUPTED, doctor.output())
 
     @remote.needs_ipv6
     def test_hosts_at_ipv6_addresses(self):
