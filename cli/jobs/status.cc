@@ -42,12 +42,23 @@ std::string UrlFileIn(const std::string& directory) {
   return (fs::path(directory) / JobMonitor::kUrlFile).string();
 }
 
+// The file stays behind if its job is killed.
+bool HasMonitor(const std::string& directory) {
+  std::error_code none;
+  if (!fs::exists(UrlFileIn(directory), none)) return false;
+  try {
+    return !RefusesConnections(MonitorOf(directory, FLAGS_token_file));
+  } catch (const Error&) {
+    return true;  // what is wrong is said when it is asked
+  }
+}
+
 // The output directories below out/ whose jobs run now.
 std::vector<std::string> RunningJobs() {
   std::vector<std::string> found;
   std::error_code none;
   for (const auto& entry : fs::directory_iterator("out", none)) {
-    if (fs::exists(UrlFileIn(entry.path()), none)) found.push_back(entry.path());
+    if (HasMonitor(entry.path())) found.push_back(entry.path());
   }
   return found;
 }

@@ -24,6 +24,11 @@ std::string NameOf(const MonitorAddress& address) {
   return "http://" + HostAndPort{address.host, address.port}.ToString() + "/";
 }
 
+void SetPatience(httplib::Client& client) {
+  client.set_connection_timeout(kPatienceSeconds);
+  client.set_read_timeout(kPatienceSeconds);
+}
+
 }  // namespace
 
 MonitorAddress ParseMonitorAddress(const std::string& text) {
@@ -44,10 +49,15 @@ MonitorAddress ParseMonitorAddress(const std::string& text) {
   return address;
 }
 
+bool RefusesConnections(const MonitorAddress& address) {
+  httplib::Client client(WithoutBrackets(address.host), address.port);
+  SetPatience(client);
+  return client.Get("/healthz").error() == httplib::Error::Connection;
+}
+
 std::string FetchStatus(const MonitorAddress& address, const std::string& follower) {
   httplib::Client client(WithoutBrackets(address.host), address.port);
-  client.set_connection_timeout(kPatienceSeconds);
-  client.set_read_timeout(kPatienceSeconds);
+  SetPatience(client);
   httplib::Headers headers;
   if (!address.token.empty()) headers.emplace("Authorization", "Bearer " + address.token);
   const std::string path = "/api/job" + (follower.empty() ? "" : "?follower=" + follower);

@@ -16,6 +16,10 @@ struct MonitorAddress {
 // ConfigError for anything else.
 MonitorAddress ParseMonitorAddress(const std::string& text);
 
+// Whether nothing listens there, as it is when a monitor's process has ended. Waits a few seconds
+// at most; one that does not answer by then may still be there.
+bool RefusesConnections(const MonitorAddress& address);
+
 // What /api/job serves now. Waits a few seconds at most. Throws Error that says why there is no
 // answer. `follower`: a word of letters and digits under which the caller asks again and again, so
 // that it is told of the job's end, too; empty: it asks once.

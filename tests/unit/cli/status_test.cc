@@ -6,8 +6,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <filesystem>
+#include <sstream>
+
+#include "cli/command_line.h"
 #include "cli/output/status_text.h"
 #include "core/error.h"
+#include "core/http/http_server.h"
 #include "scheduler/monitor/job_monitor.h"
 #include "scheduler/monitor/status_json.h"
 #include "tests/unit/temporary_directory.h"
@@ -61,6 +66,42 @@ TEST(StatusTextTest, HasTheRateOfASlowNetAndTheTimeLeftOnceItIsKnown) {
   const std::string text = StatusText(StatusJson(status));
   EXPECT_THAT(text, HasSubstr("about 50 s left\n"));
   EXPECT_THAT(text, HasSubstr(", 0.25 images/s, 800.00 ms an iteration"));
+}
+
+// Where the working directory has a directory out.
+class OnlyRunningJobTest : public testing::Test {
+ protected:
+  OnlyRunningJobTest() { std::filesystem::current_path(directory_.path()); }
+  ~OnlyRunningJobTest() override { std::filesystem::current_path(before_); }
+
+  // A job's output directory that says of itself that the job runs.
+  void AddJob(const std::string& name, const std::string& url) const {
+    directory_.Write("out/" + name + "/" + JobMonitor::kUrlFile, url + "\n");
+  }
+  static std::string Refusal() {
+    std::ostringstream out;
+    return MessageOf<Error>([&] { RunCommand({"status"}, out); });
+  }
+
+  const std::filesystem::path before_ = std::filesystem::current_path();
+  const TemporaryDirectory directory_;
+};
+
+// `kill -9` of `poseidon run` leaves the file behind.
+TEST_F(OnlyRunningJobTest, IsNoneWhoseMonitorHasGone) {
+  HttpOptions options;
+  options.address = "127.0.0.1";
+  HttpServer server(options);
+  const std::string gone = HttpServer(options).url();
+  server.Start();
+  AddJob("killed", gone);
+  EXPECT_THAT(Refusal(), HasSubstr("no job with a monitor runs with its output in out/"));
+  AddJob("running", server.url());
+  EXPECT_THAT(Refusal(),
+              HasSubstr("the monitor at " + server.url() + " refuses (HTTP status 404)"));
+  AddJob("another", server.url());
+  EXPECT_THAT(Refusal(), HasSubstr("several jobs run; name one of out/"));
+  EXPECT_THAT(Refusal(), Not(HasSubstr("killed")));
 }
 
 }  // namespace
