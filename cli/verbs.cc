@@ -27,7 +27,7 @@ const Verb kRun{
         "Starts the daemons that the job config asks for as processes of this machine, shows how "
         "training goes, and ends with all of them, however it ends. The output directory gets "
         "summary.json, job.prototxt (the config as it was run), logs and, if the config wants "
-        "them, traces.\n\n"
+        "them, traces. Ctrl-Z stops this command alone, and the daemons train on.\n\n"
         "With --hosts, the servers and workers are processes of the hosts in that file, over ssh; "
         "the scheduler stays on this machine. docs/deploy.md goes through it, and `poseidon "
         "doctor` looks at the hosts before.\n\n"
