@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/files/passing_error.h"
 
 namespace poseidon {
 namespace {
@@ -61,7 +62,10 @@ bool FileLock::is_held_here() const { return holder_.ends_with(OnThisMachine());
 bool FileLock::Take() {
   const int descriptor = open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (descriptor < 0) {
-    throw Error(ExitCode::kFailure, "can't write to " + path_ + ": " + std::strerror(errno));
+    const int error = errno;
+    const std::string message = "can't write to " + path_ + ": " + std::strerror(error);
+    if (IsDenied(error)) throw ConfigError(message + "; choose another place");
+    throw Error(ExitCode::kFailure, message);
   }
   if (flock(descriptor, LOCK_EX | LOCK_NB) == 0) {
     if (IsAt(path_, descriptor)) {

@@ -14,7 +14,8 @@ namespace poseidon {
 class FileLock {
  public:
   // Takes the file at `path`, which is made if it is not there, unless somebody has it. `owner`
-  // says who, for whoever comes later. Throws Error if the file can't be written to.
+  // says who, for whoever comes later. Throws Error if the file can't be written to, ConfigError if
+  // it may not.
   FileLock(std::string path, const std::string& owner);
   ~FileLock();
   FileLock(const FileLock&) = delete;

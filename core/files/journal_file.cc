@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/files/passing_error.h"
 #include "core/files/regular_file.h"
 
 namespace poseidon {
@@ -127,7 +128,7 @@ std::string TextOf(std::string_view header) {
 
 JournalFile::JournalFile(const std::string& path, const std::string& owner)
     : path_(path), descriptor_(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644)) {
-  if (descriptor_ < 0 && (errno == EACCES || errno == EPERM || errno == EROFS)) {
+  if (descriptor_ < 0 && IsDenied(errno)) {
     throw ConfigError("can't open " + path + ": " + std::strerror(errno) +
                       "; choose another place");
   }

@@ -27,4 +27,6 @@ bool MayPassForWriting(int error) {
   return MayPass(error) || error == ENOSPC || error == EDQUOT || error == EFBIG;
 }
 
+bool IsDenied(int error) { return error == EACCES || error == EPERM || error == EROFS; }
+
 }  // namespace poseidon

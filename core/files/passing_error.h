@@ -10,4 +10,8 @@ bool MayPass(int error);
 // The same, and what somebody may make room for.
 bool MayPassForWriting(int error);
 
+// Whether this user may not do it there, or nobody may, as on a disk that is mounted read-only:
+// another try is of no use.
+bool IsDenied(int error);
+
 }  // namespace poseidon

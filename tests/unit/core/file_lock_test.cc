@@ -77,6 +77,12 @@ TEST(FileLockTest, OneHasItAtATime) {
   EXPECT_FALSE(two_at_once);
 }
 
+// Nobody, not even root, makes a file there, however often it is tried.
+TEST(FileLockTest, AForbiddenPlaceIsTheWrongOne) {
+  EXPECT_THAT(MessageOf<ConfigError>([] { const FileLock lock("/sys/lock", "a job"); }),
+              HasSubstr("can't write to /sys/lock: "));
+}
+
 TEST(FileLockTest, SaysWhatCantBeWritten) {
   const TemporaryDirectory directory;
   try {
