@@ -43,7 +43,7 @@ void SyncDirectoryOf(const std::string& path) {
 class UnplacedFile {
  public:
   // `exclusion`: O_TRUNC to take the place of one that was left behind, O_EXCL to refuse it.
-  explicit UnplacedFile(const std::string& path, int exclusion = O_TRUNC, mode_t mode = 0644)
+  explicit UnplacedFile(const std::string& path, int exclusion = O_TRUNC, mode_t mode = 0666)
       : path_(path + std::string(kMark) + std::to_string(getpid())),
         unfinished_([this, exclusion, mode] {
           descriptor_ = open(path_.c_str(), O_WRONLY | O_CREAT | exclusion | O_CLOEXEC, mode);

@@ -62,7 +62,7 @@ class Descriptor {
 int OpenToWrite(const std::string& path) {
   if (path.empty()) return -1;
   constexpr int kFlags = O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC;
-  const int descriptor = open(path.c_str(), kFlags, 0644);
+  const int descriptor = open(path.c_str(), kFlags, 0666);
   if (descriptor < 0) Fail("write " + path);
   return descriptor;
 }

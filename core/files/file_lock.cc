@@ -60,7 +60,7 @@ FileLock::~FileLock() {
 bool FileLock::is_held_here() const { return holder_.ends_with(OnThisMachine()); }
 
 bool FileLock::Take() {
-  const int descriptor = open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  const int descriptor = open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
   if (descriptor < 0) {
     const int error = errno;
     const std::string message = "can't write to " + path_ + ": " + std::strerror(error);

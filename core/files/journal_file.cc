@@ -127,7 +127,7 @@ std::string TextOf(std::string_view header) {
 }  // namespace
 
 JournalFile::JournalFile(const std::string& path, const std::string& owner)
-    : path_(path), descriptor_(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644)) {
+    : path_(path), descriptor_(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)) {
   if (descriptor_ < 0 && IsDenied(errno)) {
     throw ConfigError("can't open " + path + ": " + std::strerror(errno) +
                       "; choose another place");

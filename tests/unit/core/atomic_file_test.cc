@@ -61,6 +61,23 @@ TEST(AtomicFile, ALinkStaysAndItsFileIsReplaced) {
   EXPECT_TRUE(std::filesystem::is_regular_file(std::filesystem::symlink_status(file)));
 }
 
+// A group that shares a directory has a umask for that; a secret is its owner's all the same.
+TEST(AtomicFile, TheUmaskSaysWhoReadsIt) {
+  const TemporaryDirectory directory;
+  const auto mode = [&](const std::string& name) {
+    return std::filesystem::status(directory.Path(name)).permissions();
+  };
+  const mode_t before = umask(0002);
+  WriteFileAtomically(directory.Path("atomic"), "text");
+  WriteFileQuickly(directory.Path("quick"), "text");
+  WriteNewPrivateFile(directory.Path("secret"), "text");
+  umask(before);
+  constexpr auto kOfGroup = std::filesystem::perms(0664);
+  EXPECT_EQ(mode("atomic"), kOfGroup);
+  EXPECT_EQ(mode("quick"), kOfGroup);
+  EXPECT_EQ(mode("secret"), std::filesystem::perms(0600));
+}
+
 // Nobody, not even root, makes a file there, however often it is tried.
 TEST(AtomicFile, AForbiddenPlaceIsTheWrongOneAndNoMatterOfTime) {
   const std::string forbidden = "/sys/file";

@@ -6,6 +6,7 @@
 #include <pty.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <termios.h>
 #include <unistd.h>
@@ -111,6 +112,23 @@ TEST_F(ChildProcessTest, WritesToATerminalThatStopsWhoElseDoes) {
   said.resize(std::max<ssize_t>(0, read(terminal, said.data(), said.size())));
   EXPECT_EQ(said, "error\r\noutput\r\n");
   close(terminal);
+}
+
+// A group that shares a directory has a umask for that.
+TEST_F(ChildProcessTest, TheUmaskSaysWhoReadsALog) {
+  const mode_t before = umask(0027);
+  ChildProcess(Shell("echo one")).Wait();
+  umask(0002);
+  ChildOptions apart = Shell("echo two");
+  apart.output = directory_.Path("output");
+  ChildProcess(std::move(apart)).Wait();
+  umask(before);
+  struct stat log {};
+  struct stat output {};
+  ASSERT_EQ(stat(directory_.Path("log").c_str(), &log), 0);
+  ASSERT_EQ(stat(directory_.Path("output").c_str(), &output), 0);
+  EXPECT_EQ(log.st_mode & 0777, 0640u);
+  EXPECT_EQ(output.st_mode & 0777, 0664u);
 }
 
 // As logrotate's copytruncate does.

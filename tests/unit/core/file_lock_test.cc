@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -75,6 +76,18 @@ TEST(FileLockTest, OneHasItAtATime) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_FALSE(two_at_once);
+}
+
+// A group that shares a directory has a umask for that.
+TEST(FileLockTest, ItsPermissionsAreTheUmasks) {
+  const TemporaryDirectory directory;
+  const std::string path = directory.Path("lock");
+  const mode_t before = umask(0002);
+  const FileLock lock(path, "a job");
+  umask(before);
+  struct stat file {};
+  ASSERT_EQ(stat(path.c_str(), &file), 0);
+  EXPECT_EQ(file.st_mode & 0777, 0664u);
 }
 
 // Nobody, not even root, makes a file there, however often it is tried.
