@@ -5,11 +5,14 @@
 
 namespace poseidon {
 
+// The system's directory for temporary files. Throws ConfigError if there is none.
+std::string SystemTemporaryDirectory();
+
 // Made for the system's temporary files, under a name that nobody can guess, and removed with all
 // that is in it.
 class ScratchDirectory {
  public:
-  // Throws Error if it can't be made.
+  // Throws Error if it can't be made, or has no room for a file.
   ScratchDirectory();
   ~ScratchDirectory();
   ScratchDirectory(const ScratchDirectory&) = delete;

@@ -1,7 +1,6 @@
 #include "cli/jobs/doctor.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <iostream>
 #include <optional>
 
@@ -16,6 +15,7 @@
 #include "core/program.h"
 #include "launch/doctor/link_measurement.h"
 #include "launch/host_query.h"
+#include "launch/scratch_directory.h"
 #include "scheduler/link_reports.h"
 
 namespace poseidon {
@@ -128,7 +128,7 @@ class Doctor {
   }
 
   std::string TemporaryDirectory() const {
-    return HostsGiven() ? shell_.directory : std::filesystem::temp_directory_path().string();
+    return HostsGiven() ? shell_.directory : SystemTemporaryDirectory();
   }
 
   Duration AnswerDeadline() const {
