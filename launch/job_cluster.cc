@@ -91,6 +91,14 @@ void RemoveEarlier(const std::string& out) {
   }
 }
 
+// Of a file that OUT/job.prototxt names.
+void CheckPath(const std::string& path) {
+  if (!FindNotUtf8(path)) return;
+  throw ConfigError(Printable(path) +
+                    " is no UTF-8, and OUT/job.prototxt, which has to name it, is; rename the "
+                    "file or its directory");
+}
+
 // Looks before anything is started: each process for itself would find enough, as long as the
 // others have not started theirs.
 void CheckThreads(const Job& job) {
@@ -118,7 +126,15 @@ void ResolveFiles(JobConfig& config) {
       resolved += (resolved.empty() ? "" : ",") + ResolvePath(config, path);
     }
     entry = resolved;
+    CheckPath(entry);
   }
+  CheckPath(training.solver());
+  CheckPath(training.snapshot());
+}
+
+void CheckKeyPath(const Job& job, const std::string& out) {
+  CheckPath(job.has_security() ? job.security().key_file()
+                               : std::filesystem::absolute(out).string());
 }
 
 std::optional<std::string> BlasThreads(int threads) {
@@ -160,6 +176,7 @@ void JobCluster::Prepare() {
   if (options_.program.empty() && job.training().engine() == Training::TORCH) {
     ResolveFiles(options_.config);
   }
+  if (options_.hosts || job.has_security()) CheckKeyPath(job, options_.out);
   if (!options_.hosts) CheckThreads(job);
   ClaimSchedulersFiles(job);  // here, too: of hosts this program is connected with each process
   if (!options_.scheduler_port_set) {

@@ -57,8 +57,12 @@ std::string PreloadedLibraryThere(const RemoteShell& shell);
 
 // Makes the paths of a job of our own workers, its solver and what training starts from, ones by
 // which the daemons find them, whose config is not beside the user's files. Throws ConfigError for
-// one that is not there.
+// one that is not there, and one that is no UTF-8, as each text of a config is.
 void ResolveFiles(JobConfig& config);
+
+// Throws ConfigError if OUT/job.prototxt can't name the file of the job's key, as ResolveFiles does
+// for those that it finds. The key of a job that has none is made in `out`.
+void CheckKeyPath(const Job& job, const std::string& out);
 
 class JobCluster {
  public:

@@ -73,6 +73,7 @@ SlurmJob JobFromFlags() {
   slurm.scheduler_port_set = cluster.has_scheduler_port();
   slurm.programs = FlagGiven("remote_programs") ? FLAGS_remote_programs : ProgramDirectory();
   slurm.out = std::filesystem::absolute(JobDirectory(config)).lexically_normal().string();
+  CheckKeyPath(config.job, slurm.out);
   slurm.job = std::move(config.job);
   if (CanStop(slurm)) {
     slurm.notice_seconds = FLAGS_limit_notice;

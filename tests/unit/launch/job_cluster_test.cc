@@ -1,10 +1,13 @@
 #include "launch/job_cluster.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+
+#include "tests/unit/temporary_directory.h"
 
 namespace poseidon {
 namespace {
@@ -54,6 +57,19 @@ TEST_F(BlasThreadsTest, OnAHostAreThoseOfItsOwnEnvironment) {
   EXPECT_EQ(FoundOnHost("OMP_NUM_THREADS=5"), ",5,libm.so.6,a \"b\n");
   EXPECT_EQ(FoundOnHost("GOTO_NUM_THREADS=5"), ",,libm.so.6,a \"b\n");
   EXPECT_EQ(FoundOnHost("OPENBLAS_NUM_THREADS=5"), "5,,libm.so.6,a \"b\n");
+}
+
+// The daemons could not read the config that names it.
+TEST(ResolveFiles, ADirectoryWhoseNameIsNoUtf8IsRefused) {
+  const TemporaryDirectory directory;
+  directory.Write("caf\xe9/solver.prototxt", "");
+  JobConfig config;
+  config.path = directory.Path("caf\xe9/job.prototxt");
+  config.job.mutable_training()->set_solver("solver.prototxt");
+  EXPECT_EQ(MessageOf<ConfigError>([&] { ResolveFiles(config); }),
+            directory.Path("caf\\xe9/solver.prototxt") +
+                " is no UTF-8, and OUT/job.prototxt, which has to name it, is; rename the file or "
+                "its directory");
 }
 
 TEST(HostProgramStart, LoadsTheLibraryBehindThoseOfTheHostsEnvironment) {
