@@ -42,8 +42,10 @@ void SyncDirectoryOf(const std::string& path) {
 // A descriptor that is closed, and a temporary file that is removed, however the scope is left.
 class UnplacedFile {
  public:
+  // A group that shares the directory can replace the file; it need not write into it, and nobody
+  // may who is not its owner where it says whom to trust (monitor.url).
   // `exclusion`: O_TRUNC to take the place of one that was left behind, O_EXCL to refuse it.
-  explicit UnplacedFile(const std::string& path, int exclusion = O_TRUNC, mode_t mode = 0666)
+  explicit UnplacedFile(const std::string& path, int exclusion = O_TRUNC, mode_t mode = 0644)
       : path_(path + std::string(kMark) + std::to_string(getpid())),
         unfinished_([this, exclusion, mode] {
           descriptor_ = open(path_.c_str(), O_WRONLY | O_CREAT | exclusion | O_CLOEXEC, mode);
@@ -116,9 +118,15 @@ std::string FileToReplace(const std::string& path) {
     throw ConfigError("can't write " + path +
                       ": it is a device, a pipe or a socket; name a regular file");
   }
-  if (!fs::is_regular_file(status) || !fs::is_symlink(path, error)) return path;
-  const fs::path target = fs::canonical(path, error);
-  return error ? path : target.string();
+  // Links may lead to each other, or to what is not there yet.
+  constexpr int kMostLinks = 40;  // the kernel's
+  fs::path target = path;
+  for (int links = 0; links <= kMostLinks; ++links) {
+    const fs::path next = fs::read_symlink(target, error);
+    if (error) return target;  // it is no link
+    target = target.parent_path() / next;
+  }
+  return path;
 }
 
 // The number of the process that was to finish the file; 0: it is no such file.

@@ -142,7 +142,7 @@ DatasetWriter::DatasetWriter(const std::string& path, Existing existing)
   constexpr unsigned kFlags = MDB_NOSYNC | MDB_NOLOCK;
   database_.emplace([&] {
     const std::string& directory = temporary_->path();
-    CheckLmdb(mdb_env_open(environment_.get(), directory.c_str(), kFlags, 0644), path_,
+    CheckLmdb(mdb_env_open(environment_.get(), directory.c_str(), kFlags, 0666), path_,
               "making it");
     return directory + "/data.mdb";
   });

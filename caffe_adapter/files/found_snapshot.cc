@@ -184,8 +184,9 @@ std::string WhyNotTheNewest(const std::string& prefix, const std::string& chosen
   try {
     fs::file_time_type newest = fs::last_write_time(chosen);
     for (const auto& [iteration, path] : NewestFirst(prefix)) {
-      const fs::file_time_type written = fs::last_write_time(path);
-      if (!highest || iteration >= *highest || written <= newest) continue;
+      std::error_code gone;
+      const fs::file_time_type written = fs::last_write_time(path, gone);
+      if (gone || !highest || iteration >= *highest || written <= newest) continue;
       newest = written;
       later = path.string();
     }

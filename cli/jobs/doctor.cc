@@ -230,8 +230,8 @@ class Doctor {
     Append(CheckLinks(links_, claimed), findings_);
     if (!requirements_.model || !measured.failure.empty() || hosts.size() < 2) return;
     // Plans may take seconds, and nothing runs any more that is to be ended in an orderly way.
-    if (interruption_.Pending()) throw Interrupted();
     EndOnSignals();
+    if (interruption_.Pending()) throw Interrupted();
     Append(ComparePlans(config_.job, *requirements_.model,
                         NetworkOf(measured.reports, config_.job.cluster().network())),
            findings_);

@@ -42,24 +42,25 @@ std::string UrlFileIn(const std::string& directory) {
   return (fs::path(directory) / JobMonitor::kUrlFile).string();
 }
 
-// The file stays behind if its job is killed.
-bool HasMonitor(const std::string& directory) {
-  std::error_code none;
-  if (!fs::exists(UrlFileIn(directory), none)) return false;
+// Its token is not asked for, which only those need who are answered.
+bool IsGone(const std::string& directory) {
   try {
-    return !RefusesConnections(MonitorOf(directory, FLAGS_token_file));
+    const std::string text = ReadRegularFile(UrlFileIn(directory), ExitCode::kConfigError);
+    return RefusesConnections(ParseMonitorAddress(text.substr(0, text.find('\n'))));
   } catch (const Error&) {
-    return true;  // what is wrong is said when it is asked
+    return false;  // what is wrong is said when it is asked
   }
 }
 
-// The output directories below out/ whose jobs run now.
+// The output directories below out/ whose jobs run now. The file stays behind if its job is killed;
+// a job that is the only one may also be out of reach.
 std::vector<std::string> RunningJobs() {
   std::vector<std::string> found;
   std::error_code none;
   for (const auto& entry : fs::directory_iterator("out", none)) {
-    if (HasMonitor(entry.path())) found.push_back(entry.path());
+    if (fs::exists(UrlFileIn(entry.path()), none)) found.push_back(entry.path());
   }
+  if (found.size() > 1) std::erase_if(found, IsGone);
   return found;
 }
 

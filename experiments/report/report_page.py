@@ -342,8 +342,9 @@ def check_summary(results, groups, base, mode):
     if timed:
         differences = [data.time_difference(group[base], group[mode]) for group in timed]
         worst = max(range(len(timed)), key=lambda index: abs(differences[index]))
+        of_timed = f" of {len(timed)} that are compared" if trained else ""
         agreed = (
-            f"{all_of(sum(map(data.within, differences)), len(timed))} agree to {PERCENT}% in "
+            f"{all_of(sum(map(data.within, differences)), len(timed))}{of_timed} agree to {PERCENT}% in "
             f"iteration time (the largest difference: {percent(differences[worst])}, "
             f"{name_of(timed[worst][mode], CHECK_BASE)}) and {equal} exactly in bytes."
         )

@@ -152,8 +152,8 @@ class Tables(ReportTest):
         self.write(rows, losses={"emulate4": [2.3, 2.2]})
         page = self.report()
         self.assertIn(
-            "Of 2 points both simulated and emulated, 1 agree to 10% in iteration time (the largest "
-            "difference: −4.8%, wfbp, VGG19, 2 workers",
+            "Of 2 points both simulated and emulated, all of 1 that are compared agree to 10% in iteration "
+            "time (the largest difference: −4.8%, wfbp, VGG19, 2 workers",
             page.text,
         )
         self.assertIn(

@@ -92,9 +92,11 @@ TEST_F(OnlyRunningJobTest, IsNoneWhoseMonitorHasGone) {
   HttpOptions options;
   options.address = "127.0.0.1";
   HttpServer server(options);
-  const std::string gone = HttpServer(options).url();
+  const std::string gone = "http://127.0.0.1:1/";  // nothing listens there
   server.Start();
   AddJob("killed", gone);
+  EXPECT_THAT(Refusal(), HasSubstr("no monitor answers at " + gone));
+  AddJob("killed too", gone);
   EXPECT_THAT(Refusal(), HasSubstr("no job with a monitor runs with its output in out/"));
   AddJob("running", server.url());
   EXPECT_THAT(Refusal(),

@@ -61,7 +61,20 @@ TEST(AtomicFile, ALinkStaysAndItsFileIsReplaced) {
   EXPECT_TRUE(std::filesystem::is_regular_file(std::filesystem::symlink_status(file)));
 }
 
-// A group that shares a directory has a umask for that; a secret is its owner's all the same.
+TEST(AtomicFile, ALinkToAFileThatIsNotThereYetStays) {
+  const TemporaryDirectory directory;
+  std::filesystem::create_symlink("second", directory.Path("first"));
+  std::filesystem::create_symlink("gone/file", directory.Path("second"));
+  EXPECT_THAT(MessageOf<Error>([&] { WriteFileAtomically(directory.Path("first"), "new"); }),
+              testing::HasSubstr("can't create " + directory.Path("gone/file")));
+  std::filesystem::create_directory(directory.Path("gone"));
+  WriteFileAtomically(directory.Path("first"), "new");
+  EXPECT_EQ(ContentOf(directory.Path("gone/file")), "new");
+  EXPECT_TRUE(std::filesystem::is_symlink(directory.Path("first")));
+}
+
+// A umask takes permissions; a group that shares a directory replaces the file, and does not write
+// into it. A secret is its owner's.
 TEST(AtomicFile, TheUmaskSaysWhoReadsIt) {
   const TemporaryDirectory directory;
   const auto mode = [&](const std::string& name) {
@@ -69,12 +82,12 @@ TEST(AtomicFile, TheUmaskSaysWhoReadsIt) {
   };
   const mode_t before = umask(0002);
   WriteFileAtomically(directory.Path("atomic"), "text");
+  umask(0027);
   WriteFileQuickly(directory.Path("quick"), "text");
   WriteNewPrivateFile(directory.Path("secret"), "text");
   umask(before);
-  constexpr auto kOfGroup = std::filesystem::perms(0664);
-  EXPECT_EQ(mode("atomic"), kOfGroup);
-  EXPECT_EQ(mode("quick"), kOfGroup);
+  EXPECT_EQ(mode("atomic"), std::filesystem::perms(0644));
+  EXPECT_EQ(mode("quick"), std::filesystem::perms(0640));
   EXPECT_EQ(mode("secret"), std::filesystem::perms(0600));
 }
 
