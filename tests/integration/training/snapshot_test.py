@@ -131,7 +131,7 @@ class SnapshotTest(solver_training.SolverTest):
         lower = self.path(f"snapshots/lenet_iter_{INTERVAL}.solverstate")
         doubt = (
             f"{highest} is of the highest iteration, but {lower} was written after it, so they may "
-            f"be of two trainings; to go on from that one, give --snapshot={lower}"
+            f"be of two trainings, unless they were copied; to go on from that one, give --snapshot={lower}"
         )
         for more in (0, 1):
             latest = self.config_of_one('snapshot: "latest"', iterations=2 * INTERVAL + more)
