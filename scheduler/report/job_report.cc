@@ -405,7 +405,9 @@ std::string JobReport::Json(const std::string& job_name, const wire::End& end,
   json["job"] = job_name;
   json["exit_code"] = end.job_exit_code() != 0 ? end.job_exit_code() : end.exit_code();
   json["reason"] = end.reason();
-  json["elapsed_seconds"] = elapsed ? ToSeconds(*elapsed) : kUnknownValue;
+  // How long those before it ran, and how long there was none, a later scheduler does not know.
+  const bool is_first = terms_ == 0;
+  json["elapsed_seconds"] = elapsed && is_first ? ToSeconds(*elapsed) : kUnknownValue;
   json["first_iteration"] = first_iteration;
   json["iterations"] = loss_.size();
   if (!finished_.empty()) {
