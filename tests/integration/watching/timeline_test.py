@@ -95,7 +95,9 @@ class TimelineTest(cluster.ClusterTest):
         self.assertEqual(self.run_job(config)["exit_code"], cluster.SUCCESS)
         for name in names:
             with open(self.path(f"out/logs/{name}.log"), encoding="utf-8") as log:
-                self.assertRegex(log.read(), f"there is no trace of {name}: can't write .*: it is a directory")
+                self.assertRegex(
+                    log.read(), f"there is no trace of {name}: can't write .*: it is a directory"
+                )
 
     def test_what_an_earlier_job_has_left_is_removed(self):
         for workers in (3, 1):
