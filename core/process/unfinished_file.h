@@ -13,7 +13,7 @@ namespace poseidon {
 //
 //   int file = -1;
 //   UnfinishedFile unfinished([&] {
-//     file = open("summary.json.tmp4711", O_CREAT | O_WRONLY, 0666);
+//     file = open("summary.json.tmp4711", O_CREAT | O_WRONLY, 0644);
 //     return std::string("summary.json.tmp4711");
 //   });
 //   ...
