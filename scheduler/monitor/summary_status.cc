@@ -50,12 +50,14 @@ int64_t ImagesAt(const Json& images, size_t index) {
 
 Json HistoryOf(const Json& summary) {
   const Json images = summary.value("images", Json::array());
+  const Json together = summary.value("together_ms", Json::array());
   History history;
   for (size_t i = 0; i < summary.at("loss").size(); ++i) {
     wire::IterationRecord iteration;
     iteration.set_number(static_cast<int64_t>(i));
     iteration.set_loss(NumberAt(summary.at("loss"), i));
     iteration.set_duration_ms(NumberAt(summary.at("duration_ms"), i));
+    iteration.set_together_ms(NumberAt(together, i));
     iteration.set_exposed_ms(NumberAt(summary.at("exposed_ms"), i));
     iteration.set_images(ImagesAt(images, i));
     history.Add(iteration);

@@ -17,7 +17,7 @@ namespace poseidon {
 class IterationMeans {
  public:
   // So many that each of the 450,000 iterations of BVLC Caffe's AlexNet has its own, and so few
-  // that a week's summary.json, which has four such lists of up to 27 bytes a value, is 57 MB.
+  // that a week's summary.json, with up to five such lists of up to 27 bytes a value, is 71 MB.
   static constexpr size_t kMostPlaces = size_t{1} << 19;
 
   // At least two places.

@@ -426,6 +426,8 @@ std::string JobReport::Json(const std::string& job_name, const wire::End& end,
   json["stride"] = loss_.stride();
   json["loss"] = loss_.Means();
   json["duration_ms"] = duration_ms_.Means();
+  // Where workers wait for each other it is duration_ms.
+  if (plan_.plan().staleness() < 0) json["together_ms"] = together_ms_.Means();
   json["exposed_ms"] = exposed_ms_.Means();
   json["images"] = images_.Means();
   json["recoveries"] = RecoveriesJson(recoveries_);

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "scheduler/monitor/summary_status.h"
 #include "scheduler/report/job_report.h"
 
 namespace poseidon {
@@ -125,6 +126,10 @@ TEST(JobPaceTest, OfWorkersThatDoNotWaitForEachOtherTheRatesAddUp) {
   }
   EXPECT_THAT(report.Closing(),
               testing::HasSubstr("predicted 160.00 ms, measured 160.00 ms (+0%)"));
+  // As the monitor has shown it (MonitorStatusTest).
+  const auto history = StatusOfSummary(report.Json("job", {}), "summary.json")["history"];
+  EXPECT_DOUBLE_EQ(history["images_per_second"][0].get<double>(), 100);
+  EXPECT_DOUBLE_EQ(history["iteration_ms"][0].get<double>(), 250);
 }
 
 }  // namespace
