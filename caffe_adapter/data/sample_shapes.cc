@@ -24,12 +24,7 @@ bool DataIsThere(const caffe::LayerParameter& layer) {
     return HasRecordStore(layer.data_param().source(), layer.data_param().backend());
   }
   std::error_code ignored;
-  const auto exists = [&](const std::string& path) {
-    return std::filesystem::exists(path, ignored);
-  };
-  if (layer.type() == "ImageData") return exists(layer.image_data_param().source());
-  if (layer.type() == "WindowData") return exists(layer.window_data_param().source());
-  return exists(layer.hdf5_data_param().source());
+  return std::filesystem::exists(DataPath(layer), ignored);
 }
 
 // One sample of the blob, by an Input layer that makes one of this name. A layer of the phase
@@ -122,6 +117,26 @@ SampleShapes ShapesOfWindows(const LayerInput& input) {
 }
 
 }  // namespace
+
+std::string DataPath(const caffe::LayerParameter& layer) {
+  if (layer.type() == "Data") return layer.data_param().source();
+  if (layer.type() == "ImageData") return layer.image_data_param().source();
+  if (layer.type() == "HDF5Data") return layer.hdf5_data_param().source();
+  if (layer.type() == "WindowData") return layer.window_data_param().source();
+  return "";
+}
+
+bool DataIsMissing(const caffe::LayerParameter& layer) {
+  std::string path = DataPath(layer);
+  if (path.empty()) return false;
+  if (layer.type() == "Data") {
+    // The files without which the stores say that there is no database.
+    const bool is_lmdb = layer.data_param().backend() == caffe::DataParameter::LMDB;
+    path += is_lmdb ? "/data.mdb" : "/CURRENT";
+  }
+  std::error_code unknown;
+  return !std::filesystem::exists(path, unknown) && !unknown;
+}
 
 SampleShapes ShapesOfSamples(const LayerInput& input) {
   if (IsHdf5(input)) return ShapesOfRows(input);

@@ -1,6 +1,8 @@
-// The shapes of what a data layer reads, as far as they can be known with or without the data.
+// What a data layer reads: whether it is there, and its shapes, as far as they can be known with or
+// without the data.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "caffe_adapter/net/layer_types.h"
@@ -13,6 +15,13 @@ struct SampleShapes {
   std::vector<Shape> tops;  // of one sample at each top, after cropping: {3, 224, 224}, {}
   ShapeSource source = ShapeSource::kData;
 };
+
+// The path of what a Data, ImageData, HDF5Data or WindowData layer reads; empty for other layers.
+std::string DataPath(const caffe::LayerParameter& layer);
+
+// Whether there is nothing to read for a data layer. What is there may be damaged, and what can't
+// be looked at may be there: neither is missing. Pure but for asking the file system.
+bool DataIsMissing(const caffe::LayerParameter& layer);
 
 // The shapes of one sample of a Data, ImageData, HDF5Data or WindowData layer. Of WindowData its
 // crop_size is all that matters. Of the others: from DescribeOptions::

@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <sstream>
 
+#include "caffe_adapter/data/sample_shapes.h"
+#include "caffe_adapter/net/net.h"
 #include "core/named_file.h"
 #include "core/process/program_directory.h"
 #include "launch/remote_shell.h"
@@ -13,6 +15,8 @@ namespace poseidon {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr char kOutFlag[] = "--out=";
 
 // As short as it can be: the path from here where the program is below.
 std::string ThisProgram() {
@@ -34,9 +38,22 @@ std::string Word(const std::string& text) {
 // A word of the command, which the job config was written with, as it is to be written here.
 std::string HereWritten(const JobConfig& config, const std::string& word) {
   const size_t equals = word.find('=');
-  if (equals == std::string::npos || word.starts_with("--out=")) return word;
+  if (equals == std::string::npos || word.starts_with(kOutFlag)) return word;
   const auto found = FindNamedFile(config.path, word.substr(equals + 1));
   return found ? Word(word.substr(0, equals + 1) + *found) : word;
+}
+
+// Whether the job's command may make what is at `path`: not if its --out is elsewhere.
+bool MayMake(const JobConfig& config, const std::string& path) {
+  std::istringstream words(config.job.training().data_command());
+  for (std::string word; words >> word;) {
+    if (!word.starts_with(kOutFlag)) continue;
+    std::error_code ignored;
+    const fs::path out = fs::absolute(word.substr(sizeof kOutFlag - 1), ignored).lexically_normal();
+    const fs::path made = fs::absolute(path, ignored).lexically_normal().lexically_relative(out);
+    return !made.empty() && *made.begin() != "..";
+  }
+  return true;
 }
 
 std::string HowToMake(const JobConfig& config, const std::string& program) {
@@ -59,7 +76,18 @@ std::string HowToMake(const JobConfig& config, const std::string& program) {
 
 }  // namespace
 
-std::string HowToMakeData(const JobConfig& config) { return HowToMake(config, ThisProgram()); }
+std::string HowToMakeData(const JobConfig& config, const SolverNet& net) {
+  DescribeOptions options;
+  options.state = net.state;
+  options.locate = net.locate;
+  for (const int i : LayersInPhase(net.net, net.phase, options)) {
+    const caffe::LayerParameter& layer = net.net.layer(i);
+    if (DataIsMissing(layer) && MayMake(config, DataPath(layer))) {
+      return "; " + HowToMake(config, ThisProgram());
+    }
+  }
+  return "";
+}
 
 std::string HowToMakeDataThere(const JobConfig& config, const std::string& programs) {
   return HowToMake(config, programs + "/poseidon");

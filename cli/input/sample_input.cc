@@ -2,15 +2,10 @@
 
 #include <nlohmann/json.hpp>
 
+#include "caffe_adapter/data/sample_shapes.h"
+
 namespace poseidon {
 namespace {
-
-std::string PathOf(const caffe::LayerParameter& layer) {
-  if (layer.type() == "ImageData") return layer.image_data_param().source();
-  if (layer.type() == "HDF5Data") return layer.hdf5_data_param().source();
-  if (layer.type() == "WindowData") return layer.window_data_param().source();
-  return layer.data_param().source();
-}
 
 // As --input takes it.
 std::string FlagText(const Shape& shape) {
@@ -60,8 +55,8 @@ std::vector<SampleInput> SampleInputsOf(const NetDescription& net) {
   for (const LayerDescription& layer : net.layers) {
     if (!layer.shape_source) continue;
     const Shape& batch = layer.tops[0].shape;
-    inputs.push_back({layer.name(), PathOf(layer.parameter), Shape(batch.begin() + 1, batch.end()),
-                      *layer.shape_source});
+    inputs.push_back({layer.name(), DataPath(layer.parameter),
+                      Shape(batch.begin() + 1, batch.end()), *layer.shape_source});
   }
   return inputs;
 }

@@ -36,13 +36,16 @@ constexpr Duration kFirstJobBackoff = Seconds(15);
 
 // What training and its tests read is there.
 void CheckData(const JobConfig& config, const Solver& solver) {
-  try {
-    DescribeNet(solver.train);
-    if (solver.parameter.test_interval() <= 0) return;
-    for (const SolverNet& test : solver.tests) DescribeNet(test);
-  } catch (const DataError& error) {
-    throw DataError(std::string(error.what()) + "; " + HowToMakeData(config));
-  }
+  const auto check = [&](const SolverNet& net) {
+    try {
+      DescribeNet(net);
+    } catch (const DataError& error) {
+      throw DataError(error.what() + HowToMakeData(config, net));
+    }
+  };
+  check(solver.train);
+  if (solver.parameter.test_interval() <= 0) return;
+  for (const SolverNet& test : solver.tests) check(test);
 }
 
 // What is to be said of the data of that job, if they can't be read: a sentence behind others.
