@@ -141,7 +141,7 @@ void SetStart(const std::vector<std::string>& program, JobConfig& config) {
 
 // A job without a monitor of its own has one on a free port.
 void SetMonitor(Job& job) {
-  if (!FLAGS_monitor) return job.clear_monitor();
+  if (!FLAGS_monitor) return;
   if (!job.has_monitor()) job.mutable_monitor()->set_port(0);
   // Here all nodes share one machine's ports.
   if (!HostsGiven() && job.monitor().has_node_port()) job.mutable_monitor()->set_node_port(0);

@@ -184,8 +184,11 @@ void SetNodesFromFlags(Cluster& cluster) {
 }
 
 JobConfig JobConfigFromFlags() {
-  return ReadJobConfig(CheckInputFile(FLAGS_config),
-                       [](Job& job) { SetNodesFromFlags(*job.mutable_cluster()); });
+  return ReadJobConfig(CheckInputFile(FLAGS_config), [](Job& job) {
+    SetNodesFromFlags(*job.mutable_cluster());
+    // Before the checks: ports and files of a monitor that there won't be may be anything.
+    if (!FLAGS_monitor) job.clear_monitor();
+  });
 }
 
 std::string HowToReach(const std::string& host, const std::string& failure) {

@@ -31,7 +31,8 @@ std::string SchedulerHost(const JobConfig& config, const std::vector<Host>& host
 // can't be.
 void SetNodesFromFlags(Cluster& cluster);
 
-// The job of --config with these numbers. Throws ConfigError as ReadJobConfig does.
+// The job of --config with these numbers, and without a monitor under --nomonitor. Throws
+// ConfigError as ReadJobConfig does.
 JobConfig JobConfigFromFlags();
 
 // What the user is to do about a host that can't be reached, as `failure` tells.

@@ -1,0 +1,37 @@
+// What flags change of the config of a job that is run.
+#include <gflags/gflags.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+
+#include "cli/input/flags.h"
+#include "cli/jobs/run_hosts.h"
+#include "core/error.h"
+#include "tests/unit/temporary_directory.h"
+
+namespace poseidon {
+namespace {
+
+TEST(RunConfigTest, AMonitorThatIsNotWantedIsNotChecked) {
+  const gflags::FlagSaver saver;
+  const TemporaryDirectory directory;
+  for (const auto& [monitor, refused] :
+       {std::pair("port: 29501", "give one of them another port"),
+        std::pair("port: 70000", "65535"),
+        std::pair("address: \"0.0.0.0\"", "there is no monitor.token_file")}) {
+    FLAGS_config = directory.Write("job.prototxt",
+                                   "cluster { scheduler_port: 29500 }\n"
+                                   "training { solver: \"solver.prototxt\" }\n"
+                                   "monitor { " +
+                                       std::string(monitor) + " }\n");
+    FLAGS_monitor = true;
+    EXPECT_THAT(MessageOf<ConfigError>([] { JobConfigFromFlags(); }), testing::HasSubstr(refused));
+    FLAGS_monitor = false;
+    EXPECT_FALSE(JobConfigFromFlags().job.has_monitor()) << monitor;
+  }
+}
+
+}  // namespace
+}  // namespace poseidon
