@@ -61,7 +61,8 @@ inline constexpr int kMostSlowMotion = 1'000'000;
 
 // Throws ConfigError that names the flag --slow_motion if not all of the points can be emulated so
 // many times as slow (ProcessOptions::slow_motion), with the most that they can: the daemons would
-// refuse rates, delays and times that are out of the ranges of a job config. 1 to kMostSlowMotion.
+// refuse rates, delays and times that are out of the ranges of a job config, to which the links of
+// a point's condition are held, too. 1 to kMostSlowMotion.
 void CheckSlowMotion(const std::vector<const ExperimentPoint*>& points, int slow_motion);
 
 // Each machine is a network namespace, its link shaped to what the point says; latency is what the

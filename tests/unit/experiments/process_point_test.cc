@@ -144,6 +144,28 @@ TEST_F(ExperimentTest, SlowMotionEndsWhereDaemonsWouldRefuseTheJob) {
   EXPECT_EQ(refusal(1'000'000), "");
 }
 
+// 0.9 of 100 Mb/s are 100 kb/s, the least that a link has, when they are 900 times as slow.
+TEST_F(ExperimentTest, ALinkOfAConditionEndsSlowMotionAsOneOfTheJobDoes) {
+  ExperimentPoint condition = Points(kExperiment)[0];
+  ExperimentPoint own = condition;
+  for (Deviation* const deviation :
+       {condition.condition.add_deviation(), own.job.mutable_cluster()->add_deviation()}) {
+    deviation->set_worker(1);
+    deviation->set_bandwidth("100Mbps");
+  }
+  for (const ExperimentPoint* const point : {&condition, &own}) {
+    EXPECT_NO_THROW(CheckSlowMotion({point}, 899));
+    EXPECT_THAT(MessageOf<ConfigError>([&] { CheckSlowMotion({point}, 900); }),
+                testing::StartsWith("--slow_motion is 900; it must be at most 899, since with 900 "
+                                    "cluster.network.goodput_share is 0.9"));
+  }
+  // Both say something of one machine.
+  *own.condition.mutable_deviation() = condition.condition.deviation();
+  own.condition.mutable_deviation(0)->set_bandwidth("50Mbps");
+  EXPECT_NO_THROW(CheckSlowMotion({&own}, 449));
+  EXPECT_THROW(CheckSlowMotion({&own}, 450), ConfigError);
+}
+
 TEST_F(ExperimentTest, ALayerTakesAtMostAnHourInSlowMotion) {
   ExperimentPoint point = Points(kExperiment)[0];
   point.model.mutable_layers(0)->set_forward_ms(36'000);
