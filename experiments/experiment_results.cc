@@ -270,7 +270,6 @@ void RefuseAnothersDirectory(const std::string& directory, const std::string& na
 ExperimentResults::ExperimentResults(std::string directory, const Experiment& experiment,
                                      std::vector<ExperimentPoint> points)
     : directory_(std::move(directory)), experiment_(experiment), points_(std::move(points)) {
-  MakeDirectories(directory_ + "/points");
   RefuseAnothersDirectory(directory_, experiment_.name());
   for (size_t point = 0; point < points_.size(); ++point) {
     for (const ExperimentMode mode : kModes) {
@@ -278,6 +277,10 @@ ExperimentResults::ExperimentResults(std::string directory, const Experiment& ex
       if (found) Keep({point, mode}, found->first, found->second);
     }
   }
+}
+
+void ExperimentResults::MakeDirectory() const {
+  MakeDirectories(directory_ + "/points");
   WriteFileAtomically(directory_ + "/experiment.json", ExperimentAsJson(experiment_));
   WriteTable();
 }

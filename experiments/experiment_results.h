@@ -28,12 +28,16 @@ struct Circumstances {
 
 class ExperimentResults {
  public:
-  // Makes the directory, if need be, and reads what it has of these points in any mode; a file that
-  // can't be read counts as not there. Points of an experiment that has changed since have other
-  // keys: they stay where they are and are not among the rows. Throws ConfigError if it is the
-  // directory of an experiment of another name.
+  // Reads what the directory has of these points in any mode, if it is there; a file that can't be
+  // read counts as not there. Points of an experiment that has changed since have other keys: they
+  // stay where they are and are not among the rows. Throws ConfigError if it is the directory of an
+  // experiment of another name.
   ExperimentResults(std::string directory, const Experiment& experiment,
                     std::vector<ExperimentPoint> points);
+
+  // Makes the directory, if need be, and writes the experiment's file and the table of what is
+  // there. Comes before Put, and after all that may be refused: nothing is left behind then.
+  void MakeDirectory() const;
 
   const std::vector<ExperimentPoint>& points() const { return points_; }
   const std::string& directory() const { return directory_; }

@@ -468,6 +468,7 @@ ExitCode ExperimentVerb() {
   const Circumstances circumstances = CircumstancesFromFlags(mode);
   if (!todo.points.empty()) CompareWithOthers(results, mode, circumstances);
   if (mode == ExperimentMode::kEmulate && !todo.points.empty()) CheckCanMakeTestbed();
+  results.MakeDirectory();
   Interruption interruption;
   Execution execution(results, mode, circumstances, todo.points, interruption);
   bool reported = false;

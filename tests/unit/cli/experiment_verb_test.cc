@@ -112,6 +112,7 @@ TEST_F(ExperimentVerbTest, FlagsOfAnotherModeAreRefused) {
   const std::string slow = "--slow_motion=2";
   EXPECT_THAT(Refusal({slow}), HasSubstr("--slow_motion is for --mode=emulate, and the mode is"));
   EXPECT_THAT(Refusal({slow, "--mode=run", hosts}), HasSubstr("is for --mode=emulate"));
+  EXPECT_FALSE(std::filesystem::exists(directory_.Path("out"))) << "which would hold nothing";
 }
 
 // The report asks for how many of the points that were run there are machines.
@@ -134,6 +135,7 @@ TEST_F(ExperimentVerbTest, SlowMotionHasABound) {
               StartsWith("--slow_motion is 2001; it must be at most 2000"));
   EXPECT_EQ(Refusal({"--mode=emulate", "--slow_motion=2000000000"}),
             "--slow_motion is 2000000000; it must be between 1 and 1000000");
+  EXPECT_FALSE(std::filesystem::exists(directory_.Path("out")));
 }
 
 // As those of `poseidon plan` do. Where times were measured nobody knows of how many operations.

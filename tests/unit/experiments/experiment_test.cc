@@ -251,6 +251,8 @@ TEST_F(ExperimentTest, ResultsAreThereAgainAfterAnInterruption) {
   const std::vector<ExperimentPoint> points = Points(kExperiment);
   {
     ExperimentResults results(Path("out"), experiment, points);
+    EXPECT_FALSE(std::filesystem::exists(Path("out"))) << "before something may come of it";
+    results.MakeDirectory();
     for (size_t i = 0; i < points.size(); ++i) {
       EXPECT_FALSE(results.Has(i, ExperimentMode::kSimulate));
     }
@@ -283,7 +285,11 @@ TEST_F(ExperimentTest, ResultsAreThereAgainAfterAnInterruption) {
 TEST_F(ExperimentTest, ResultsOfAnotherSlowMotionOrOtherHostsAreNotMixed) {
   const Experiment experiment = Read(kExperiment).experiment;
   const std::vector<ExperimentPoint> points = Points(kExperiment);
-  const auto open = [&] { return ExperimentResults(Path("out"), experiment, points); };
+  const auto open = [&] {
+    ExperimentResults results(Path("out"), experiment, points);
+    results.MakeDirectory();
+    return results;
+  };
   const auto refusal = [&](ExperimentMode mode, const Circumstances& now) {
     return MessageOf<ConfigError>([&] { open().RefuseOthers(mode, now); });
   };
@@ -337,6 +343,7 @@ TEST_F(ExperimentTest, TheTableSaysWhatWasMeasuredAndPublished) {
   const std::string quoted = Replaced(kExperiment, "a book", "a \\\"book\\\", first edition");
   const std::vector<ExperimentPoint> points = Points(quoted);
   ExperimentResults results(Path("out"), Read(quoted).experiment, points);
+  results.MakeDirectory();
   size_t published = 0;
   while (PublishedFor(Read(quoted).experiment, points[published])->fitted == false) ++published;
   results.Put(published, ExperimentMode::kSimulate, SomeResult(0.01));
@@ -381,6 +388,7 @@ TEST_F(ExperimentTest, RowsOfAPointSayThatTheyAre) {
              " communication { lanes: 3 kv_pair_bytes: 4000 } }");
   const ExperimentMode modes[] = {ExperimentMode::kSimulate, ExperimentMode::kEmulate};
   ExperimentResults results(Path("out"), Experiment(), {points.front(), points.back()});
+  results.MakeDirectory();
   // Last comes first, and yet the table has the experiment's order.
   for (const size_t point : {1, 0}) {
     for (const ExperimentMode mode : modes) results.Put(point, mode, SomeResult(0.01));
@@ -427,6 +435,7 @@ TEST_F(ExperimentTest, PlannedPointsAreThePlannersPrediction) {
   EXPECT_EQ(SimulatePoint(simulated).predicted, planned.predicted);
   // The planner says nothing of the mean machine.
   ExperimentResults results(Path("out"), Experiment(), {point});
+  results.MakeDirectory();
   results.Put(0, ExperimentMode::kSimulate, planned);
   const auto rows = ReadCsv(Path("out/results.csv"));
   for (size_t i = 0; i < rows[0].size(); ++i) {

@@ -86,6 +86,7 @@ TEST_F(FailuresTest, ResultsHaveTheGoodput) {
   std::vector<double> goodputs;
   {
     ExperimentResults results(directory_.Path("out"), Read(kExperiment).experiment, points);
+    results.MakeDirectory();
     for (size_t i = 0; i < points.size(); ++i) {
       const PointResult result = SimulatePoint(points[i]);
       results.Put(i, ExperimentMode::kSimulate, result);
