@@ -1,10 +1,12 @@
 #include "experiments/simulated_point.h"
 
 #include "client/pace/compute_disturbance.h"
+#include "core/error.h"
 #include "core/program.h"
 #include "core/time.h"
 #include "planner/cost/cluster_model.h"
 #include "planner/cost/information_book.h"
+#include "planner/job_plan.h"
 #include "proto/bucket.h"
 #include "simulation/failures/failure_answer.h"
 #include "simulation/plan_trial.h"
@@ -37,18 +39,19 @@ double PredictedSeconds(const ExperimentPoint& point, const Plan& plan) {
          point.job.communication().local_steps();
 }
 
-PointResult Simulated(const ExperimentPoint& point, const std::function<bool()>& interrupted) {
+void ThrowIfStopped(const std::stop_token& stop) {
+  if (stop.stop_requested()) throw Interrupted();
+}
+
+PointResult Simulated(const ExperimentPoint& point, const JobPlanner& planner,
+                      const std::stop_token& stop) {
   Job unlike = point.job;
   unlike.mutable_cluster()->mutable_deviation()->MergeFrom(point.condition.deviation());
   const SteadyIterations steady = {.warm_up = WarmUpIterations(unlike),
                                    .measured = point.iterations};
   SimulationControl control;
-  control.planner = PlanByTrial;
-  if (interrupted) {
-    control.progress = [&](const SimulationProgress&) {
-      if (interrupted()) throw Interrupted();
-    };
-  }
+  control.planner = planner;
+  control.progress = [&stop](const SimulationProgress&) { ThrowIfStopped(stop); };
   Job job = point.job;
   DisturbUnlessSaid(*job.mutable_cluster());
   const SimulatedTraining training =
@@ -66,9 +69,9 @@ PointResult Simulated(const ExperimentPoint& point, const std::function<bool()>&
   return result;
 }
 
-PointResult Planned(const ExperimentPoint& point) {
+PointResult Planned(const ExperimentPoint& point, const JobPlanner& planner) {
   const Cluster& cluster = point.job.cluster();
-  const Plan plan = PlanByTrial(InformationBook(point.model, cluster), point.job);
+  const Plan plan = planner(InformationBook(point.model, cluster), point.job);
   PointResult result;
   result.predicted = PredictedSeconds(point, plan);
   result.iteration = result.predicted;
@@ -87,8 +90,19 @@ PointResult Planned(const ExperimentPoint& point) {
 
 }  // namespace
 
-PointResult SimulatePoint(const ExperimentPoint& point, const std::function<bool()>& interrupted) {
-  return point.plan_only ? Planned(point) : Simulated(point, interrupted);
+PointResult SimulatePoint(const ExperimentPoint& point, const std::stop_token& stop) {
+  const JobPlanner planner = [&stop](const InformationBook& book, const Job& job) {
+    Plan plan = PlanJob(book, job, TryPlan, stop);
+    ThrowIfStopped(stop);  // it may be any
+    return plan;
+  };
+  try {
+    return point.plan_only ? Planned(point, planner) : Simulated(point, planner, stop);
+  } catch (const Error&) {
+    // What its planner throws is the simulated scheduler's own failure.
+    ThrowIfStopped(stop);
+    throw;
+  }
 }
 
 }  // namespace poseidon

@@ -2,16 +2,14 @@
 // predicts it.
 #pragma once
 
-#include <functional>
+#include <stop_token>
 
 #include "experiments/experiment_point.h"
 
 namespace poseidon {
 
-// May be called from several threads. `interrupted` is asked some ten times a second, on the
-// calling thread; if it says so, the simulation ends with Interrupted (core/program.h). Throws
-// Error.
-PointResult SimulatePoint(const ExperimentPoint& point,
-                          const std::function<bool()>& interrupted = {});
+// May be called from several threads. When `stop` is requested planning and simulation end, in a
+// second or two, with Interrupted (core/program.h). Throws Error.
+PointResult SimulatePoint(const ExperimentPoint& point, const std::stop_token& stop = {});
 
 }  // namespace poseidon

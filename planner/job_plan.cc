@@ -117,11 +117,13 @@ class Maker {
       return PlanFor(communication_.lanes(), predictor_, trial_, farther_, stop_);
     // How many a machine wants is up to its own link, whatever is beyond it.
     const PlanTrial trial = farther_.empty() ? trial_ : PlanTrial();
-    Plan lanes = PlanWithLanes(static_cast<int>(book_.Query(Property::kLanes)), SearchesAtOnce(),
-                               [&](int number, const std::stop_token& unwanted) {
-                                 Predictor own = predictor_;  // which only one thread may use
-                                 return PlanFor(number, own, trial, {}, unwanted);
-                               });
+    Plan lanes = PlanWithLanes(
+        static_cast<int>(book_.Query(Property::kLanes)), SearchesAtOnce(),
+        [&](int number, const std::stop_token& unwanted) {
+          Predictor own = predictor_;  // which only one thread may use
+          return PlanFor(number, own, trial, {}, unwanted);
+        },
+        stop_);
     if (farther_.empty()) return lanes;
     Plan plan = PlanFor(lanes.lanes(), predictor_, trial_, farther_, stop_);
     plan.set_planned_lanes(true);

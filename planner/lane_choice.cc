@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <functional>
 #include <future>
 #include <limits>
 #include <utility>
@@ -27,9 +28,13 @@ std::vector<int> NumbersUpTo(int most) {
 // Makes the plans for some numbers of lanes ahead of whoever takes them.
 class PlansAhead {
  public:
-  // `plan_for` outlives this.
-  PlansAhead(std::vector<int> numbers, size_t at_once, const PlanForLanes& plan_for)
-      : numbers_(std::move(numbers)), at_once_(at_once), plan_for_(plan_for) {}
+  // `plan_for` outlives this. All are to stop when `stop` is requested.
+  PlansAhead(std::vector<int> numbers, size_t at_once, const PlanForLanes& plan_for,
+             const std::stop_token& stop)
+      : numbers_(std::move(numbers)),
+        at_once_(at_once),
+        plan_for_(plan_for),
+        passes_on_(stop, [this] { needless_.request_stop(); }) {}
   // Waits for those that nobody has taken, which are to stop.
   ~PlansAhead() { needless_.request_stop(); }
   PlansAhead(const PlansAhead&) = delete;
@@ -50,25 +55,28 @@ class PlansAhead {
   size_t at_once_;
   const PlanForLanes& plan_for_;
   std::stop_source needless_;
+  std::stop_callback<std::function<void()>> passes_on_;
   std::vector<std::future<Plan>> plans_;
   size_t taken_ = 0;
 };
 
 // Those for 1, 2, 4, ... and `most` lanes, up to the first that hides what it exchanges.
-std::vector<Plan> PlansUntilHidden(int most, int at_once, const PlanForLanes& plan_for) {
-  PlansAhead ahead(NumbersUpTo(most), at_once, plan_for);
+std::vector<Plan> PlansUntilHidden(int most, int at_once, const PlanForLanes& plan_for,
+                                   const std::stop_token& stop) {
+  PlansAhead ahead(NumbersUpTo(most), at_once, plan_for, stop);
   std::vector<Plan> plans;
-  while (!ahead.empty() && (plans.empty() || !IsHidden(plans.back()))) {
+  do {
     plans.push_back(ahead.Take());
-  }
+  } while (!ahead.empty() && !IsHidden(plans.back()) && !stop.stop_requested());
   return plans;
 }
 
 }  // namespace
 
-Plan PlanWithLanes(int most, int at_once, const PlanForLanes& plan_for) {
+Plan PlanWithLanes(int most, int at_once, const PlanForLanes& plan_for,
+                   const std::stop_token& stop) {
   // A search for other lanes ends with other schemes, so each number has its own.
-  const std::vector<Plan> plans = PlansUntilHidden(most, at_once, plan_for);
+  const std::vector<Plan> plans = PlansUntilHidden(most, at_once, plan_for, stop);
   double least = std::numeric_limits<double>::infinity();
   for (const Plan& plan : plans) least = std::min(least, ExpectedIterationMs(plan));
   Plan chosen = *std::find_if(plans.begin(), plans.end(), [least](const Plan& plan) {

@@ -24,7 +24,11 @@ using PlanForLanes = std::function<Plan(int lanes, std::stop_token stop)>;
 // other_lanes. `plan_for` is asked for 1, 2, 4, ... and `most`, until an exchange is hidden; for
 // `at_once` of them at a time, 1 or more, by as many threads. What is chosen does not depend on
 // that. What it throws for a number that is wanted comes out here.
-Plan PlanWithLanes(int most, int at_once, const PlanForLanes& plan_for);
+//
+// The plan has the numbers whose plans were compared: its own, and those in other_lanes. Once
+// `stop` is requested it is any, and `plan_for` is asked to stop.
+Plan PlanWithLanes(int most, int at_once, const PlanForLanes& plan_for,
+                   const std::stop_token& stop = {});
 
 // "2 data lanes, planned: 1 would take 117.52 ms, 4 92.61 ms"; "1 data lane, as the exchange is
 // hidden behind computing"; "2 data lanes, as given". Where the plan's own number is among its

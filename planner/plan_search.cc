@@ -89,7 +89,7 @@ void PlanSearch::Run() {
   Improve(best_, seconds_, BeginStage("changes to the best", kMostSearchMessages - messages_));
   ImproveRivals(BeginStage("changes to the next best",
                            std::min(kMostRivalMessages, kMostSearchMessages - messages_)));
-  if (options_.is_tried) SpareMessages();
+  if (options_.is_tried && !IsStopped()) SpareMessages();
   DropNeedlessCodecs();
   TryFifo();
 }
@@ -213,6 +213,7 @@ void PlanSearch::TryPolicies() {
     candidate.buckets = coded;
     Try(candidate, kAnyMessages);
     if (options_.all_kinds) KeepPolicy(candidate, communication);
+    if (IsStopped()) return;
   }
 }
 
@@ -230,6 +231,7 @@ void PlanSearch::TryFamilies(int64_t most) {
   std::vector<int64_t> chunk_bytes(std::begin(kChunkBytes), std::end(kChunkBytes));
   chunk_bytes.push_back(communication_.kv_pair_bytes());
   for (const PlanFamily& family : candidates_.Families()) {
+    if (IsStopped()) return;
     for (const Grid& grid : GridsOf(candidates_.Make(family, kUsualBytes, kUsualBytes))) {
       double least = std::numeric_limits<double>::infinity();
       PlanCandidate best;
@@ -281,6 +283,7 @@ std::vector<Grid> PlanSearch::GridsOf(const PlanCandidate& candidate) const {
 void PlanSearch::TryCombinations(int64_t most) {
   std::vector<Estimated> combinations;
   for (PlanCandidate& combination : candidates_.Combinations(best_)) {
+    if (IsStopped()) return;
     const double estimate = Estimate(combination);
     combinations.push_back({estimate, std::move(combination)});
   }

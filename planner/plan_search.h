@@ -100,7 +100,8 @@ class PlanSearch {
   void TryInOrder(std::vector<Estimated>& candidates, int64_t most);
   // For a trial, which may see it otherwise.
   void Keep(const std::string& kind, const PlanCandidate& candidate, double seconds);
-  bool GoesOn() const { return !hidden() && !options_.stop.stop_requested(); }
+  bool IsStopped() const { return options_.stop.stop_requested(); }
+  bool GoesOn() const { return !hidden() && !IsStopped(); }
   // Asked by who has something left to predict: if it may not, the stage is limited.
   bool MayGoOn(int64_t most);
   // How many messages there will be when a stage ends that may have so many.
@@ -109,7 +110,7 @@ class PlanSearch {
     stage_ = messages_;
     return messages_ + most;
   }
-  // Whatever they cost: to be at least as good is promised.
+  // Whatever they cost: to be at least as good is promised. At least one, when it is stopped.
   void TryPolicies();
   // As it is, and with a bucket for each layer.
   void KeepPolicy(const PlanCandidate& candidate, Communication communication);

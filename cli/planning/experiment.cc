@@ -15,6 +15,7 @@
 #include <mutex>
 #include <new>
 #include <optional>
+#include <stop_token>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -185,7 +186,7 @@ class Simulations {
   }
   // What is being simulated is given up.
   ~Simulations() {
-    given_up_ = true;
+    given_up_.request_stop();
     for (std::thread& thread : threads_) thread.join();
   }
   Simulations(const Simulations&) = delete;
@@ -205,11 +206,11 @@ class Simulations {
 
  private:
   void Work() {
-    for (size_t i = next_++; i < todo_.size() && !given_up_; i = next_++) {
+    for (size_t i = next_++; i < todo_.size() && !given_up_.stop_requested(); i = next_++) {
       Outcome outcome;
       try {
         outcome = ExecutePoint(todo_[i], points_[todo_[i]], [this](const ExperimentPoint& point) {
-          return SimulatePoint(point, [this] { return given_up_.load(); });
+          return SimulatePoint(point, given_up_.get_token());
         });
       } catch (const Error&) {
         return;  // it was given up
@@ -223,7 +224,7 @@ class Simulations {
   const std::vector<ExperimentPoint>& points_;
   const std::vector<size_t> todo_;
   std::atomic<size_t> next_ = 0;
-  std::atomic<bool> given_up_ = false;
+  std::stop_source given_up_;
   std::mutex mutex_;
   std::condition_variable finished_;
   std::deque<Outcome> outcomes_;

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
+#include <stop_token>
 
 #include "core/error.h"
 #include "experiments/experiment_results.h"
@@ -441,6 +442,24 @@ TEST_F(ExperimentTest, PlannedPointsAreThePlannersPrediction) {
   for (size_t i = 0; i < rows[0].size(); ++i) {
     if (rows[0][i] != "bytes_mean" && rows[0][i] != "imbalance") continue;
     EXPECT_EQ(rows[1][i], "") << rows[0][i];
+  }
+}
+
+// Planning takes seconds to minutes, and whoever presses Ctrl-C does not wait for it.
+TEST_F(ExperimentTest, AStopEndsPlanningAsWellAsTheSimulation) {
+  std::stop_source stopped;
+  stopped.request_stop();
+  ExperimentPoint point =
+      Points(Replaced(kExperiment, "system: \"rows\" workers: 4", "system: \"time\" workers: 4"))
+          .back();
+  for (const bool plan_only : {true, false}) {
+    point.plan_only = plan_only;
+    try {
+      SimulatePoint(point, stopped.get_token());
+      ADD_FAILURE() << plan_only;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.exit_code(), ExitCode::kInterrupted) << error.what();
+    }
   }
 }
 

@@ -4,13 +4,16 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <set>
 #include <stop_token>
 #include <thread>
+#include <vector>
 
 #include "core/error.h"
 #include "core/steady_now.h"
@@ -127,23 +130,67 @@ TEST(LaneChoiceTest, SearchesSideBySideChooseAsOneAfterAnother) {
   }
 }
 
+Plan PlanOnceStopped(int lanes, const std::stop_token& stop) {
+  const Time deadline = SteadyNow() + std::chrono::seconds(30);
+  while (!stop.stop_requested() && SteadyNow() < deadline) std::this_thread::yield();
+  EXPECT_TRUE(stop.stop_requested());
+  return PlanTaking(lanes, 11);
+}
+
 TEST(LaneChoiceTest, SearchesThatNobodyNeedsAreStopped) {
-  const auto until_stopped = [](int lanes, const std::stop_token& stop) {
-    const Time deadline = SteadyNow() + std::chrono::seconds(30);
-    while (!stop.stop_requested() && SteadyNow() < deadline) std::this_thread::yield();
-    EXPECT_TRUE(stop.stop_requested());
-    return PlanTaking(lanes, 11);
-  };
   const Plan hidden = PlanWithLanes(4, 3, [&](int lanes, const std::stop_token& stop) {
-    return lanes == 1 ? PlanTaking(1, 10) : until_stopped(lanes, stop);
+    return lanes == 1 ? PlanTaking(1, 10) : PlanOnceStopped(lanes, stop);
   });
   EXPECT_EQ(hidden.lanes(), 1);
   EXPECT_EQ(hidden.other_lanes_size(), 0);
   const auto fails = [&](int lanes, const std::stop_token& stop) -> Plan {
     if (lanes == 2) throw ConfigError("no two");
-    return lanes == 1 ? PlanTaking(1, 12) : until_stopped(lanes, stop);
+    return lanes == 1 ? PlanTaking(1, 12) : PlanOnceStopped(lanes, stop);
   };
   EXPECT_THROW(PlanWithLanes(4, 3, fails), ConfigError);
+}
+
+TEST(LaneChoiceTest, AStopReachesAllSearchesAndBeginsNoOther) {
+  for (const int at_once : {1, 3}) {
+    std::stop_source stopped;
+    std::atomic<int> asked = 0;
+    const auto plan_for = [&](int lanes, const std::stop_token& stop) {
+      ++asked;
+      if (lanes == 1) stopped.request_stop();
+      return PlanOnceStopped(lanes, stop);
+    };
+    EXPECT_EQ(PlanWithLanes(8, at_once, plan_for, stopped.get_token()).lanes(), 1);
+    EXPECT_EQ(asked, at_once);
+  }
+}
+
+// Computing takes next to no time, so that no exchange is hidden and all numbers are compared.
+class LanesOfAJobTest : public testing::Test {
+ protected:
+  LanesOfAJobTest() {
+    job_.mutable_cluster()->set_flops(1e15);
+    model_.set_batch(32);
+    AddInnerProduct("fc1", 1000, 1000, model_);
+    AddInnerProduct("fc2", 1000, 1000, model_);
+  }
+
+  Plan Make(const JobPlanTrial& trial, const std::stop_token& stop,
+            const SearchListener& searched) const {
+    return PlanJob(InformationBook(model_, job_.cluster()), job_, trial, stop, searched);
+  }
+
+  Job job_ = JobOf(4, "100Gbps", Communication::TIME);
+  ModelSpec model_;
+};
+
+TEST_F(LanesOfAJobTest, APlanThatNobodyWantsIsNotTried) {
+  std::stop_source stopped;
+  stopped.request_stop();
+  const auto trial = [](const Plan&, const Job&, const ModelSpec&, TrialLength) {
+    ADD_FAILURE() << "was tried";
+    return std::optional<double>();
+  };
+  Make(trial, stopped.get_token(), [](const SearchReport&) { ADD_FAILURE() << "was told of"; });
 }
 
 // The other times that people read beside it are a step's, too.
