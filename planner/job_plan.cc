@@ -1,6 +1,8 @@
 #include "planner/job_plan.h"
 
 #include <algorithm>
+#include <map>
+#include <mutex>
 #include <span>
 #include <stop_token>
 #include <vector>
@@ -114,18 +116,10 @@ class Maker {
 
   Plan Make() {
     if (!PlansLanes(job_))
-      return PlanFor(communication_.lanes(), predictor_, trial_, farther_, stop_);
-    // How many a machine wants is up to its own link, whatever is beyond it.
-    const PlanTrial trial = farther_.empty() ? trial_ : PlanTrial();
-    Plan lanes = PlanWithLanes(
-        static_cast<int>(book_.Query(Property::kLanes)), SearchesAtOnce(),
-        [&](int number, const std::stop_token& unwanted) {
-          Predictor own = predictor_;  // which only one thread may use
-          return PlanFor(number, own, trial, {}, unwanted);
-        },
-        stop_);
+      return PlanFor(communication_.lanes(), predictor_, trial_, farther_, stop_, searched_);
+    Plan lanes = PlanLanes();
     if (farther_.empty()) return lanes;
-    Plan plan = PlanFor(lanes.lanes(), predictor_, trial_, farther_, stop_);
+    Plan plan = PlanFor(lanes.lanes(), predictor_, trial_, farther_, stop_, searched_);
     plan.set_planned_lanes(true);
     SetLanesOfOwnLinks(lanes, plan);
     return plan;
@@ -134,11 +128,39 @@ class Maker {
   const ClusterModel& cluster() const { return predictor_.cluster(); }
 
  private:
+  // With the number of lanes that the machines' own links want.
+  Plan PlanLanes() const {
+    // How many a machine wants is up to its own link, whatever is beyond it.
+    const PlanTrial trial = farther_.empty() ? trial_ : PlanTrial();
+    std::mutex mutex;
+    std::map<int, SearchReport> reports;  // by the number of lanes
+    Plan plan = PlanWithLanes(
+        static_cast<int>(book_.Query(Property::kLanes)), SearchesAtOnce(),
+        [&](int number, const std::stop_token& unwanted) {
+          Predictor own = predictor_;  // which only one thread may use
+          return PlanFor(number, own, trial, {}, unwanted, [&, number](const SearchReport& report) {
+            const std::lock_guard lock(mutex);
+            reports[number] = report;
+          });
+        },
+        stop_);
+    if (!searched_ || stop_.stop_requested()) return plan;
+    for (const auto& [number, report] : reports) {
+      // Which others were looked at ahead, and how far, depends on the cores and on who was first.
+      const bool was_compared =
+          number == plan.lanes() ||
+          std::ranges::count(plan.other_lanes(), number, &OtherLanes::lanes) > 0;
+      if (was_compared) searched_(report);
+    }
+    return plan;
+  }
+
   Plan PlanFor(int lanes, Predictor& predictor, const PlanTrial& trial,
-               std::span<Predictor> farther, const std::stop_token& stop) const {
+               std::span<Predictor> farther, const std::stop_token& stop,
+               const SearchListener& searched) const {
     Communication communication = communication_;
     communication.set_lanes(lanes);
-    Plan plan = by_time_ ? PlanByTime(predictor, communication, trial, farther, stop, searched_)
+    Plan plan = by_time_ ? PlanByTime(predictor, communication, trial, farther, stop, searched)
                          : MakePlan(book_, communication);
     if (job_.recovery().mode() != Recovery::NONE) PlaceBackups({}, plan);
     if (by_time_ || !job_.cluster().has_network()) return plan;

@@ -17,8 +17,8 @@ namespace poseidon {
 //
 // `trial` may be empty. It is of policy TIME only, and asked about plans for `job` and the book's
 // model; by several threads at once, where the machine has cores for them. When `stop` is requested
-// the search ends, and the plan is any. `searched` is told of all searches
-// (planner/time_planner.h).
+// the search ends, and the plan is any. `searched` is told of the searches (planner/time_planner.h)
+// on the calling thread, unless they were stopped.
 using JobPlanTrial =
     std::function<std::optional<double>(const Plan&, const Job&, const ModelSpec&, TrialLength)>;
 Plan PlanJob(const InformationBook& book, const Job& job, const JobPlanTrial& trial = {},

@@ -61,8 +61,7 @@ struct SearchReport {
   void Add(const SearchReport& other);
 };
 
-// Is told of each search that has ended before somebody knew that it was not wanted; by several
-// threads at once. Which numbers of lanes are looked at ahead, and how far, depends on the cores.
+// Is told of each search that a plan comes from, or was compared with: the same ones in every run.
 using SearchListener = std::function<void(const SearchReport&)>;
 
 // With predictions (Predictor::Annotate), and simulated_ms if it was tried; of several predictors

@@ -199,11 +199,8 @@ PlannedModel PlanModel(const PlanOptions& options, const JobPlanTrial& trial) {
   WithTimes(model, job.cluster().flops());  // refuses layers that take too long to predict
   const InformationBook book(model, job.cluster());
   SearchReport search;
-  std::mutex mutex;
-  Plan plan = PlanJob(book, job, trial, {}, [&](const SearchReport& one) {
-    const std::lock_guard lock(mutex);
-    search.Add(one);
-  });
+  Plan plan =
+      PlanJob(book, job, trial, {}, [&search](const SearchReport& one) { search.Add(one); });
   const ClusterModel cluster = ClusterOf(job);
   Limits limits = WhatLimits(plan, book, cluster);
   return {std::move(model),

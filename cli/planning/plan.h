@@ -42,7 +42,7 @@ struct PlannedModel {
   std::vector<SampleInput> inputs;
   Limits limits;
   double slowest_factor = 1;  // how many times as long as usual the slowest worker computes
-  SearchReport search;        // of policy TIME; of two runs it may differ (SearchListener)
+  SearchReport search;        // of policy TIME
 };
 
 // "searched: ...", a line that says what was looked at and what ended the search; empty where there

@@ -183,6 +183,19 @@ class LanesOfAJobTest : public testing::Test {
   ModelSpec model_;
 };
 
+// Others come and go with the cores of the machine that plans, and with its threads' order.
+TEST_F(LanesOfAJobTest, TheSearchesThatWereComparedAreTold) {
+  const std::thread::id caller = std::this_thread::get_id();
+  std::vector<int> searches;
+  const Plan plan = Make({}, {}, [&](const SearchReport& report) {
+    EXPECT_EQ(std::this_thread::get_id(), caller);
+    searches.push_back(report.searches);
+  });
+  ASSERT_GE(plan.other_lanes_size(), 1);
+  const std::vector<int> two_each(1 + plan.other_lanes_size(), 2);  // by priority and in order
+  EXPECT_EQ(searches, two_each);
+}
+
 TEST_F(LanesOfAJobTest, APlanThatNobodyWantsIsNotTried) {
   std::stop_source stopped;
   stopped.request_stop();
