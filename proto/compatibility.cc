@@ -267,6 +267,9 @@ class CompatibilityCheck {
       const std::string reason = ": training.engine is REPLAY, which computes nothing and would ";
       refusals_.push_back({field, field + reason + "ignore it; " + instead});
     };
+    refuse_if(training.has_solver(), "training.solver",
+              "leave it out, or set training.engine TORCH to train it");
+    refuse_if(training.has_shuffle(), "training.shuffle", "leave it out");
     refuse_if(training.has_batch_per_worker(), "training.batch_per_worker",
               "set training.replay.batch");
     refuse_if(training.weights_size() > 0, "training.weights", "leave it out");

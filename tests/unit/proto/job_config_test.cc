@@ -287,8 +287,11 @@ TEST_F(JobConfigTest, WhatAReplayWouldIgnoreIsRefused) {
       ": training.engine is REPLAY, which computes nothing and would ignore it; ";
   EXPECT_EQ(bad("batch_per_worker: 8"),
             "job.prototxt:2:2: training.batch_per_worker" + reason + "set training.replay.batch");
-  for (const std::string field : {"weights: \"w.caffemodel\"", "snapshot: \"latest\"",
-                                  "large_batch { label_smoothing: 0.1 }"}) {
+  EXPECT_EQ(bad("solver: \"solver.prototxt\""),
+            "job.prototxt:2:2: training.solver" + reason +
+                "leave it out, or set training.engine TORCH to train it");
+  for (const std::string field : {"shuffle: true", "shuffle: false", "weights: \"w.caffemodel\"",
+                                  "snapshot: \"latest\"", "large_batch { label_smoothing: 0.1 }"}) {
     EXPECT_EQ(bad(field), "job.prototxt:2:2: training." +
                               field.substr(0, field.find_first_of(": ")) + reason + "leave it out");
   }
