@@ -4,7 +4,11 @@
 #include "core/files/regular_file.h"
 
 #if POSEIDON_HDF5
+#include <charconv>
+#include <string_view>
+
 #include "caffe_adapter/files/hdf5_library.h"
+#include "core/files/passing_error.h"
 #endif
 
 namespace poseidon {
@@ -13,14 +17,40 @@ namespace poseidon {
 
 namespace {
 
+// The system's number of why the library's last call in this thread could not read; 0: it could.
+// Only what its driver writes for people has it: "file read failed: ..., errno = 5, ...".
+int LastReadError() {
+  int error = 0;
+  const auto look = [](unsigned, const H5E_error2_t* entry, void* found) -> herr_t {
+    constexpr std::string_view kMark = "errno = ";
+    const std::string_view text = entry->desc == nullptr ? "" : entry->desc;
+    const size_t mark = text.rfind(kMark);  // the file's name stands before it
+    if (mark == std::string_view::npos) return 0;
+    const char* const number = text.data() + mark + kMark.size();
+    std::from_chars(number, text.data() + text.size(), *static_cast<int*>(found));
+    return 0;
+  };
+  H5Ewalk2(H5E_DEFAULT, H5E_WALK_DOWNWARD, look, &error);
+  return error;
+}
+
+// For a call that has failed, before the next one: what could not be read for a moment says nothing
+// of the file, and is Error of kFailure (core/files/regular_file.h).
+void ThrowIfItMayPass(const std::string& path) {
+  const int error = LastReadError();
+  if (MayPass(error)) ThrowReadError(path, error, ExitCode::kDataError);
+}
+
 [[noreturn]] void Fail(const std::string& path, const std::string& dataset,
                        const std::string& message) {
+  ThrowIfItMayPass(path);
   throw DataError(path + ": dataset \"" + dataset + "\": " + message);
 }
 
 hid_t OpenDataset(int64_t file, const std::string& path, const std::string& name) {
   const hid_t dataset = H5Dopen2(file, name.c_str(), H5P_DEFAULT);
   if (dataset < 0) {
+    ThrowIfItMayPass(path);
     throw DataError(path + ": has no dataset \"" + name + "\"");
   }
   return dataset;
@@ -68,7 +98,9 @@ Hdf5File::Hdf5File(const std::string& path) : path_(path), file_(-1) {
   const Hdf5Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
   LockNoFile(access);
   file_ = H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.id());
-  if (file_ < 0) throw DataError(path + ": is no HDF5 file or is truncated or corrupt");
+  if (file_ >= 0) return;
+  ThrowIfItMayPass(path);
+  throw DataError(path + ": is no HDF5 file or is truncated or corrupt");
 }
 
 Hdf5File::~Hdf5File() {
@@ -108,7 +140,9 @@ bool Hdf5File::Has(const std::string& name) const {
   // Every group on the way has to be asked for by itself.
   for (size_t end = name.find('/');; end = name.find('/', end + 1)) {
     const std::string path = name.substr(0, end);
-    if (H5Lexists(file_, path.c_str(), H5P_DEFAULT) <= 0) return false;
+    const htri_t exists = H5Lexists(file_, path.c_str(), H5P_DEFAULT);
+    if (exists < 0) ThrowIfItMayPass(path_);
+    if (exists <= 0) return false;
     if (end == std::string::npos) return true;
   }
 }
@@ -122,7 +156,9 @@ std::vector<std::string> Hdf5File::NamesIn(const std::string& name) const {
     static_cast<std::vector<std::string>*>(to)->emplace_back(found);
     return 0;
   };
-  if (group.ok()) H5Literate(group.id(), H5_INDEX_NAME, H5_ITER_INC, nullptr, add, &names);
+  const bool read =
+      group.ok() && H5Literate(group.id(), H5_INDEX_NAME, H5_ITER_INC, nullptr, add, &names) >= 0;
+  if (!read) ThrowIfItMayPass(path_);
   return names;
 }
 

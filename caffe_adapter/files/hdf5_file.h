@@ -13,7 +13,9 @@ namespace poseidon {
 bool HasHdf5();
 
 // An open file. Any number of threads may use files at the same time; the library lets one work at
-// a time. In a build without HDF5 the constructor throws DataError with that reason.
+// a time. In a build without HDF5 the constructor throws DataError with that reason. Whatever can't
+// be read now, as it may be another time, is Error of kFailure here and below: the disk or the file
+// server fails, and not the file.
 class Hdf5File {
  public:
   // Throws DataError if the file can't be read, is no HDF5, or is truncated.

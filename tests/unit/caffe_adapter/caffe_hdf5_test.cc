@@ -4,11 +4,17 @@
 #include <gtest/gtest.h>
 #include <hdf5.h>
 #include <sys/file.h>
+#include <sys/syscall.h>
 #include <unistd.h>
+
+#include <cerrno>
+#include <functional>
+#include <iostream>
 
 #include "caffe_adapter/files/hdf5_file.h"
 #include "core/error.h"
 #include "tests/unit/caffe_adapter/sample_testing.h"
+#include "tests/unit/failing_call.h"
 #include "tests/unit/temporary_directory.h"
 
 namespace poseidon {
@@ -126,6 +132,36 @@ TEST_F(CaffeHdf5Test, ATruncatedFileIsRefusedWhereverItEnds) {
   for (const uintmax_t length : {whole - 1, whole / 2, uintmax_t{600}, uintmax_t{8}}) {
     std::filesystem::resize_file(path, length);
     EXPECT_EQ(OpenError(path), path + ": is no HDF5 file or is truncated or corrupt");
+  }
+}
+
+// The library says only that it has not found what is asked for, be it a name, which then was taken
+// for one that the file has not.
+TEST(CaffeHdf5DeathTest, WhatCanNotBeReadForAMomentIsNotTakenForWhatIsNotThere) {
+  const TemporaryDirectory directory;
+  const std::string path = directory.Path("a.h5");
+  {
+    Writer writer(path);
+    writer.Add<float>("data", {2}, {1, 2}, H5T_NATIVE_FLOAT);
+  }
+  const std::vector<std::function<void(const Hdf5File&)>> reads = {
+      [](const Hdf5File& file) { file.Has("data"); },
+      [](const Hdf5File& file) { file.Read("data"); },
+      [](const Hdf5File& file) { file.ReadInteger("data"); }};
+  const auto end_by = [&path](const std::function<void(const Hdf5File&)>& read) {
+    try {
+      const Hdf5File file(path);
+      BreakCall({.number = SYS_pread64, .error = EIO});
+      read(file);
+    } catch (const Error& error) {
+      std::cerr << error.what();
+      _exit(static_cast<int>(error.exit_code()));
+    }
+    _exit(0);
+  };
+  for (const auto& read : reads) {
+    EXPECT_EXIT(end_by(read), testing::ExitedWithCode(static_cast<int>(ExitCode::kFailure)),
+                "can't read " + path + ": Input/output error; this may pass, so try again");
   }
 }
 

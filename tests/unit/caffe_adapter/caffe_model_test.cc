@@ -1,16 +1,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstddef>
 #include <fstream>
 #include <iostream>
-#include <iterator>
 #include <random>
 
 #include "caffe_adapter/files/caffemodel.h"
@@ -18,6 +13,7 @@
 #include "caffe_adapter/net/filler.h"
 #include "core/error.h"
 #include "proto/text_format.h"
+#include "tests/unit/failing_call.h"
 #include "tests/unit/temporary_directory.h"
 
 namespace poseidon {
@@ -180,19 +176,6 @@ TEST_P(CaffeModelFormatTest, WhatTheNetLacksIsSaid) {
 
 INSTANTIATE_TEST_SUITE_P(Formats, CaffeModelFormatTest, ::testing::Values("m", "m.h5"));
 
-// Makes each read() of this process fail as on a disk that is broken; pread() works.
-void BreakReads() {
-  sock_filter filter[] = {
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_read, 0, 1),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EIO),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-  };
-  sock_fprog program = {.len = std::size(filter), .filter = filter};
-  ASSERT_EQ(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
-  ASSERT_EQ(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
-}
-
 // It says nothing of the file, and training must not go back behind it for that.
 TEST(CaffeModelDeathTest, AFileThatCanNotBeReadForAMomentIsNotTakenForOneThatIsCutOff) {
   const TemporaryDirectory directory;
@@ -200,7 +183,7 @@ TEST(CaffeModelDeathTest, AFileThatCanNotBeReadForAMomentIsNotTakenForOneThatIsC
   const NetDescription net = Describe(4);
   WriteCaffemodel(path, net, RandomValues(net, 1));
   const auto read = [&path] {
-    BreakReads();
+    BreakCall({.number = SYS_read, .error = EIO});
     try {
       caffe::NetParameter model;
       ReadBinaryFile(path, model);

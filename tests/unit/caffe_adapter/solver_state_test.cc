@@ -2,8 +2,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -16,6 +18,7 @@
 #include "core/error.h"
 #include "proto/text_format.h"
 #include "proto/update_rule_message.h"
+#include "tests/unit/failing_call.h"
 #include "tests/unit/temporary_directory.h"
 
 namespace poseidon {
@@ -275,6 +278,23 @@ TEST(SnapshotTest, OneThatCanNotBeReadForAMomentIsNotPassedOver) {
   const std::string newest = prefix + "_iter_10.solverstate";
   std::filesystem::create_symlink("/proc/self/mem", newest);
   ExpectCanNotTell(prefix, newest);
+}
+
+// Whatever the format: HDF5's library calls what it can't read truncated. The first bytes are
+// there.
+TEST(SnapshotDeathTest, OneThatCanNotBeReadFurtherOnForAMomentIsNotPassedOver) {
+  if (!HasHdf5()) GTEST_SKIP() << "this build has no HDF5";
+  const TemporaryDirectory directory;
+  const std::string prefix = directory.Path("x");
+  WriteWhole(prefix, 7, ".h5");
+  WriteWhole(prefix, 10, ".h5");
+  const auto find = [&prefix] {
+    constexpr uint32_t kSuperblock = 600;  // the library reads it in order to open the file
+    BreakCall({.number = SYS_pread64, .error = EIO, .argument = 3, .least = kSuperblock});
+    ExpectCanNotTell(prefix, prefix + "_iter_10.solverstate.h5");
+    _exit(testing::Test::HasFailure() ? 1 : 0);
+  };
+  EXPECT_EXIT(find(), testing::ExitedWithCode(0), "");
 }
 
 // A link to itself, which root can't follow, either, is for a file server that does not answer.
