@@ -2,6 +2,7 @@
 
 #include <glog/logging.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <charconv>
@@ -14,6 +15,7 @@
 
 #include "caffe_adapter/files/hdf5_file.h"
 #include "core/error.h"
+#include "core/files/passing_error.h"
 
 namespace poseidon {
 namespace {
@@ -35,10 +37,16 @@ std::optional<int64_t> IterationOf(std::string name, const std::string& prefix) 
   return iteration;
 }
 
-// Nobody can tell now what is there: a file server may have gone for a moment.
+// Nobody can tell now what is there: a file server may have gone for a moment. What this user may
+// not read stays so until somebody lets it.
 [[noreturn]] void FailToRead(const fs::path& path, const std::error_code& error) {
-  throw Error(ExitCode::kFailure, "can't read " + path.string() + ": " + error.message() +
-                                      "; this may pass, so try again");
+  const std::string message = "can't read " + path.string() + ": " + error.message();
+  if (IsDenied(error.value())) {
+    throw ConfigError(message + "; let user " + std::to_string(geteuid()) +
+                      " read it and enter the directories above it (chmod, chown), or give "
+                      "another snapshot_prefix");
+  }
+  throw Error(ExitCode::kFailure, message + "; this may pass, so try again");
 }
 
 bool MeansNotThere(const std::error_code& error) {

@@ -22,7 +22,7 @@ void CheckLatestSnapshot(const Training& training, const Solver& solver);
 // The solverstates that are there with a prefix at some moment. What is written later is told from
 // them without a clock, as that may be set back meanwhile: it is another file, or one that has
 // changed. While the directory or a file can't be read, what is in it is not guessed: that is Error
-// of kFailure, as it may pass.
+// of kFailure, as it may pass, and ConfigError where this user may not read it.
 class SnapshotFiles {
  public:
   SnapshotFiles() = default;  // none
@@ -42,7 +42,8 @@ class SnapshotFiles {
 // not whole, the model or the state, also where it was cut off between two layers or two blobs, is
 // passed over with a word in the log, and `earlier` ones without one. Where there is
 // no directory there is no snapshot. Throws Error of kFailure where the directory or a file can't
-// be read now, as it may be another time, and training must not go back behind it.
+// be read now, as it may be another time, and training must not go back behind it; ConfigError
+// where this user may not read the directory.
 std::optional<std::string> FindLatestSnapshot(const std::string& prefix,
                                               const SnapshotFiles& earlier = {});
 
