@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <map>
-#include <set>
 #include <string>
 #include <utility>
 
@@ -31,7 +30,6 @@ class GivenUpProcesses {
 
  private:
   JournalFollower journal_;
-  std::set<int> leaving_;  // ranks of workers that may leave and have not yet
 };
 
 }  // namespace poseidon

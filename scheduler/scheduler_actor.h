@@ -132,7 +132,9 @@ class SchedulerActor : public Actor {
   void Write(const wire::JournalRecord& record, Outbox& outbox) const;
   void WritePause(Outbox& outbox) const;
   void WriteView(Outbox& outbox) const;
-  void WriteLoss(const std::vector<NodeId>& nodes, const std::string& cause, Outbox& outbox) const;
+  // The exchange is about to be held, as these were lost or have left, or for another cause.
+  void WriteHold(const std::vector<NodeId>& lost, const std::vector<NodeId>& left,
+                 const std::string& cause, Outbox& outbox) const;
   // A worker is about to leave or, after all, `stays`.
   void WriteLeave(const NodeId& worker, bool stays, Outbox& outbox) const;
 

@@ -45,7 +45,7 @@ void SchedulerActor::RestoreState(const JobState& past, Outbox& outbox) {
   }
   for (const NodeId& id : past.vacated) roster_.Vacate(id);
   if (IsElastic() && past.plan) roster_.OpenTo(MostWorkers());
-  for (const uint64_t incarnation : past.lost_incarnations) roster_.RestoreForgotten(incarnation);
+  for (const uint64_t incarnation : past.gone) roster_.RestoreForgotten(incarnation);
   first_iteration_ = past.declared.first_iteration();
   declared_hash_ = past.declared.model_hash();
   declared_inputs_ = {past.declared.worker(), WithoutStart(past.declared.inputs())};
@@ -81,7 +81,7 @@ void SchedulerActor::HoldAgain(const JobState& past, Outbox& outbox) {
   programs_load_ = past.recovering.has_value();
   ContinueRound(past, outbox.now);
   // The next scheduler is to know, too, that what was done after the cut is done again.
-  if (!past.recovering) WriteLoss({}, round_.cause(), outbox);
+  if (!past.recovering) WriteHold({}, {}, round_.cause(), outbox);
   BeginHold(outbox);
 }
 
@@ -91,6 +91,7 @@ void SchedulerActor::ContinueRound(const JobState& past, Time now) {
       round.cause().empty() ? "the scheduler was lost while the plan changed" : round.cause(), {},
       now);
   for (const wire::Node& node : round.lost()) round_.Lose(node);
+  for (const wire::Node& node : round.left()) round_.Leave(node);
 }
 
 void SchedulerActor::Write(const wire::JournalRecord& record, Outbox& outbox) const {
@@ -118,14 +119,15 @@ void SchedulerActor::WriteView(Outbox& outbox) const {
   Write(record, outbox);
 }
 
-void SchedulerActor::WriteLoss(const std::vector<NodeId>& nodes, const std::string& cause,
-                               Outbox& outbox) const {
+void SchedulerActor::WriteHold(const std::vector<NodeId>& lost, const std::vector<NodeId>& left,
+                               const std::string& cause, Outbox& outbox) const {
   wire::JournalRecord record;
   wire::HoldRecord& hold = *record.mutable_hold();
   hold.set_cause(cause);
-  for (const NodeId& id : nodes) {
-    *hold.add_lost() = FindNode(view_, id);
-    hold.add_incarnations(roster_.IncarnationOf(id));
+  for (const NodeId& id : lost) *hold.add_lost() = FindNode(view_, id);
+  for (const NodeId& id : left) *hold.add_left() = FindNode(view_, id);
+  for (const std::vector<NodeId>* nodes : {&lost, &left}) {
+    for (const NodeId& id : *nodes) hold.add_incarnations(roster_.IncarnationOf(id));
   }
   Write(record, outbox);
 }

@@ -121,7 +121,7 @@ void SchedulerActor::TryChangeMembers(Outbox& outbox) {
 void SchedulerActor::ChangeMembers(Outbox& outbox) {
   const std::string cause = "the workers change";
   const std::vector<NodeId> left(leaving_.begin(), leaving_.end());
-  WriteLoss(left, cause, outbox);
+  WriteHold({}, left, cause, outbox);
   round_.Begin(cause, {}, outbox.now);
   wire::End end =
       MakeEnd(ExitCode::kSuccess, "left the job before iteration " + std::to_string(next_.start) +

@@ -23,7 +23,7 @@ bool SchedulerActor::Recovers() const {
 
 void SchedulerActor::Lose(const std::vector<NodeId>& nodes, const std::string& cause,
                           Duration silent, Outbox& outbox) {
-  WriteLoss(nodes, cause, outbox);
+  WriteHold(nodes, {}, cause, outbox);
   round_.Begin(cause, silent, outbox.now);
   std::string names;
   for (const NodeId& id : nodes) {
@@ -44,7 +44,7 @@ void SchedulerActor::Lose(const std::vector<NodeId>& nodes, const std::string& c
 }
 
 void SchedulerActor::Hang(const std::string& cause, Duration silent, Outbox& outbox) {
-  WriteLoss({}, cause, outbox);
+  WriteHold({}, {}, cause, outbox);
   round_.Begin(cause, silent, outbox.now);
   Tell(cause + "; the exchange begins anew", outbox);
   BeginHold(outbox);

@@ -108,7 +108,13 @@ void JobState::Apply(const wire::HoldRecord& hold) {
     leaving.erase(IdOf(node));
     ++losses_without_progress[IdOf(node)];
   }
-  lost_incarnations.insert(hold.incarnations().begin(), hold.incarnations().end());
+  for (const wire::Node& node : hold.left()) {
+    *recovering->add_left() = node;
+    members.erase(IdOf(node));
+    leaving.erase(IdOf(node));
+    vacated.insert(IdOf(node));
+  }
+  gone.insert(hold.incarnations().begin(), hold.incarnations().end());
 }
 
 }  // namespace poseidon

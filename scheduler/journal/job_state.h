@@ -23,7 +23,7 @@ struct JobState {
     kPreparing,  // the plan has, and perhaps not to all
     kTraining,   // the start of the plan has, and perhaps not to all
     kPausing,    // for another plan
-    kHolding,    // a node is lost, or the exchange hangs
+    kHolding,    // a node is lost, the exchange hangs, or the workers change
   };
 
   // A process of the job and what tells it from others of its rank.
@@ -41,9 +41,9 @@ struct JobState {
   std::string build;  // of the job's schedulers
   int32_t term = -1;  // of the last scheduler; -1: there has been none
   Stage stage = Stage::kGathering;
-  std::map<NodeId, Member> members;  // of the last view that are not lost
+  std::map<NodeId, Member> members;  // of the last view that are not lost and have not left
   std::set<NodeId> vacated;          // ranks that the job goes on without
-  std::set<uint64_t> lost_incarnations;
+  std::set<uint64_t> gone;           // incarnations of those that were lost or have left
   wire::DeclaredRecord declared;
   std::optional<wire::PlanAndModel> plan;  // the last one
   // Of the recovery that was going on; nullopt: none was.

@@ -212,9 +212,10 @@ void StatusTracker::OnRecovered(const wire::Recovered& recovered) {
   }
   for (const wire::Node& node : recovered.left()) {
     const auto found = status_.nodes.find(IdOf(node));
-    // Another may have the rank already.
-    const bool is_it = found != status_.nodes.end() && found->second.pid == node.pid() &&
-                       found->second.host == node.host();
+    // Another may have the rank already. Under the next scheduler nobody has joined yet.
+    const bool is_it = found != status_.nodes.end() &&
+                       (found->second.host.empty() ||
+                        (found->second.pid == node.pid() && found->second.host == node.host()));
     if (is_it) status_.nodes.erase(found);
   }
   finished_.clear();

@@ -112,6 +112,14 @@ TEST_F(MonitorRecoveryTest, WhoHasLeftIsNotShownAnyMore) {
   EXPECT_EQ(Json(107)["nodes"].size(), 3);
 }
 
+// Also where nobody has joined the scheduler that comes next: what was written down is all.
+TEST_F(MonitorRecoveryTest, WhoHasLeftIsNotShownAsLostAfterTheNextSchedulerHasCome) {
+  wire::JournalRecord record;
+  *record.mutable_start()->mutable_recovered()->add_left() = Node(Role::kWorker, 1);
+  tracker_.Restore(record);
+  EXPECT_EQ(Json(107)["nodes"].size(), 2);
+}
+
 TEST_F(MonitorRecoveryTest, RecoveryGoesBack) {
   Join();
   Plan();

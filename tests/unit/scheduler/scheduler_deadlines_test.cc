@@ -314,6 +314,34 @@ TEST_F(ElasticSchedulerTest, ALeaverStaysWhereALossHasLeftTooFew) {
   EXPECT_THAT(journal_.leaving, testing::IsEmpty());
 }
 
+// The scheduler dies before the others train on.
+TEST_F(ElasticSchedulerTest, WhoHasLeftIsNotLostUnderTheNextSchedulerEither) {
+  BeginTraining();
+  AskToLeave(kWorkers[1]);
+  for (const NodeId& worker : kWorkers) Offer(worker, 3);
+  for (const NodeId& worker : kWorkers) {
+    Envelope paused;
+    paused.kind = MessageKind::kPaused;
+    paused.step = static_cast<uint32_t>(plan_.plan().number());
+    SendAs(worker, paused);
+  }
+  ASSERT_TRUE(HasSent(MessageKind::kHold));
+  EXPECT_THAT(journal_.losses_without_progress, testing::IsEmpty());
+  EXPECT_THAT(journal_.vacated, testing::ElementsAre(kWorkers[1]));
+  StartScheduler();
+  Hold(kWorkers[0], 3);
+  EXPECT_EQ(Notices(), "") << "nobody is missing";
+  SayReady();
+  wire::Recovered recovered;
+  for (const Envelope& sent : outbox_.messages) {
+    if (sent.kind != MessageKind::kRecovered) continue;
+    EXPECT_TRUE(recovered.ParseFromString(sent.body.ToString()));
+  }
+  EXPECT_EQ(recovered.lost_size(), 0);
+  ASSERT_EQ(recovered.left_size(), 1);
+  EXPECT_EQ(recovered.left(0).rank(), 1);
+}
+
 // Nobody starts another process of a job that has nothing to go on from.
 TEST_F(ElasticSchedulerTest, AProcessLostBeforeTrainingEndsTheJobUnderTheNextSchedulerToo) {
   RegisterAll();
