@@ -163,22 +163,8 @@ std::error_code DatasetWriter::TemporaryDirectory::FinishAs(const std::string& n
   return error;
 }
 
-std::error_code DatasetWriter::TemporaryDirectory::Replace(const std::string& name) {
-  std::error_code error(unfinished_.ExchangeWith(name), std::generic_category());
-  const bool can =
-      error != std::errc::invalid_argument && error != std::errc::function_not_supported;
-  if (can) return error;
-  const std::string old = path_ + ".old";
-  fs::rename(name, old, error);
-  if (error) return error;
-  error = FinishAs(name);
-  std::error_code ignored;
-  if (error) {
-    fs::rename(old, name, ignored);
-  } else {
-    RemoveDatabase(old);
-  }
-  return error;
+std::error_code DatasetWriter::TemporaryDirectory::ExchangeWith(const std::string& name) {
+  return {unfinished_.ExchangeWith(name), std::generic_category()};
 }
 
 void DatasetWriter::Append(const caffe::Datum& datum, const std::string& name) {
@@ -218,6 +204,17 @@ bool DatasetWriter::Replaces() const {
   return true;
 }
 
+std::error_code DatasetWriter::Replace() {
+  std::error_code error = temporary_->ExchangeWith(path_);
+  const bool can =
+      error != std::errc::invalid_argument && error != std::errc::function_not_supported;
+  if (can) return error;
+  // The directory stays, and its file is replaced. Locks are of those who have the old one open.
+  fs::remove(path_ + "/lock.mdb", error);
+  if (error) return error;
+  return {database_->FinishAs(path_ + "/data.mdb"), std::generic_category()};
+}
+
 void DatasetWriter::Sync() {
   if (!environment_) return;
   Commit();
@@ -227,8 +224,7 @@ void DatasetWriter::Sync() {
 
 void DatasetWriter::Finish() {
   Sync();
-  const std::error_code error =
-      Replaces() ? temporary_->Replace(path_) : temporary_->FinishAs(path_);
+  const std::error_code error = Replaces() ? Replace() : temporary_->FinishAs(path_);
   if (error) FailToWrite("can't give the database its name " + path_, error);
   temporary_.reset();
 }

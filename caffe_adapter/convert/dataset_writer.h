@@ -61,6 +61,8 @@ class DatasetWriter {
   void Commit();
   // Whether there is a database to replace. Throws ConfigError where it is something else.
   bool Replaces() const;
+  // Replaces it; whoever opens it finds the old one or the new one, also if this process is killed.
+  std::error_code Replace();
 
   // A directory of a database, which is removed at the end.
   class TemporaryDirectory {
@@ -73,8 +75,9 @@ class DatasetWriter {
     const std::string& path() const { return path_; }
     // Gives it its name; then it is not removed.
     std::error_code FinishAs(const std::string& name);
-    // The same in the place of the database that has the name, which is removed at the end.
-    std::error_code Replace(const std::string& name);
+    // The same in the place of the database that has the name, which is removed at the end. Where
+    // the file system can't, nothing changes, and that is the error.
+    std::error_code ExchangeWith(const std::string& name);
 
    private:
     std::string path_;

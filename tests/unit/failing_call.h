@@ -21,7 +21,8 @@ struct FailingCall {
   uint32_t least = 0;
 };
 
-// From now on the call fails in this thread, for good: for a death test, whose process ends.
+// From now on the call fails in this thread, for good: it is to be a death test's, or one of its
+// own.
 //
 //   BreakCall({.number = SYS_read, .error = EIO});
 inline void BreakCall(const FailingCall& call) {

@@ -1,13 +1,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 
+#include <cerrno>
 #include <random>
 #include <thread>
 
 #include "caffe_adapter/convert/dataset_writer.h"
 #include "caffe_adapter/data/dataset.h"
 #include "core/error.h"
+#include "tests/unit/failing_call.h"
 #include "tests/unit/temporary_directory.h"
 
 namespace poseidon {
@@ -115,6 +118,32 @@ TEST_F(CaffeDatasetTest, AnExistingDatabaseIsReplacedOnlyOnRequest) {
   Write({MakeDatum(1, 2, 2, 8), MakeDatum(1, 2, 2, 9)});
   EXPECT_EQ(Dataset(path_).Read(1).label(), 9);
   EXPECT_EQ(EntriesBeside(), 1u);
+}
+
+// As on NFS. With two renames there would be nothing of the name in between, where a process may be
+// killed; so the directory stays.
+TEST_F(CaffeDatasetTest, WhereTwoNamesCanNotBeExchangedADatabaseIsReplacedAtOnceToo) {
+  const auto directory = [&] {
+    struct stat status {};
+    EXPECT_EQ(stat(path_.c_str(), &status), 0);
+    return status.st_ino;
+  };
+  for (const int error : {EINVAL, ENOSYS}) {
+    Write({MakeDatum(1, 2, 2, 7)});
+    directory_.Write("db/lock.mdb", "");
+    const ino_t before = directory();
+    std::thread([&] {
+      BreakCall({.number = SYS_renameat2,
+                 .error = static_cast<uint32_t>(error),
+                 .argument = 4,
+                 .least = 1});  // flags
+      Write({MakeDatum(1, 2, 2, 8), MakeDatum(1, 2, 2, 9)});
+    }).join();
+    EXPECT_EQ(directory(), before);
+    EXPECT_EQ(Dataset(path_).Read(1).label(), 9);
+    EXPECT_FALSE(fs::exists(path_ + "/lock.mdb"));
+    EXPECT_EQ(EntriesBeside(), 1u);
+  }
 }
 
 TEST_F(CaffeDatasetTest, OnlyADatabaseIsReplaced) {
