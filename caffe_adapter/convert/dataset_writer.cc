@@ -13,7 +13,7 @@
 
 #include "core/error.h"
 #include "core/files/directories.h"
-#include "core/files/passing_error.h"
+#include "core/paths/passing_error.h"
 
 namespace poseidon {
 namespace {

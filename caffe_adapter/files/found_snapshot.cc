@@ -15,7 +15,7 @@
 
 #include "caffe_adapter/files/hdf5_file.h"
 #include "core/error.h"
-#include "core/files/passing_error.h"
+#include "core/paths/passing_error.h"
 
 namespace poseidon {
 namespace {

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "caffe_adapter/files/hdf5_library.h"
-#include "core/files/passing_error.h"
+#include "core/paths/passing_error.h"
 #endif
 
 namespace poseidon {

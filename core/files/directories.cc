@@ -3,7 +3,7 @@
 #include <filesystem>
 
 #include "core/error.h"
-#include "core/files/passing_error.h"
+#include "core/paths/passing_error.h"
 
 namespace poseidon {
 

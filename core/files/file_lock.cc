@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "core/error.h"
-#include "core/files/passing_error.h"
+#include "core/paths/passing_error.h"
 
 namespace poseidon {
 namespace {

@@ -14,8 +14,8 @@
 #include <utility>
 
 #include "core/error.h"
-#include "core/files/passing_error.h"
 #include "core/files/regular_file.h"
+#include "core/paths/passing_error.h"
 
 namespace poseidon {
 namespace {

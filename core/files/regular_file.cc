@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "core/files/passing_error.h"
+#include "core/paths/passing_error.h"
 
 namespace poseidon {
 namespace {

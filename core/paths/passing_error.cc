@@ -1,4 +1,4 @@
-#include "core/files/passing_error.h"
+#include "core/paths/passing_error.h"
 
 #include <cerrno>
 
