@@ -14,6 +14,8 @@
 #include <string>
 
 #include "core/error.h"
+#include "core/paths/links.h"
+#include "core/paths/passing_error.h"
 #include "core/process/unfinished_file.h"
 
 namespace poseidon {
@@ -23,9 +25,6 @@ namespace fs = std::filesystem;
 
 // Before the writing process's number.
 constexpr std::string_view kMark = ".tmp";
-
-// By the permissions, or as the disk is mounted read-only: it is not worth another try.
-bool IsForbidden(int error) { return error == EACCES || error == EPERM || error == EROFS; }
 
 // So that the rename, too, survives a power cut. File systems that can't are no error: the file
 // itself is whole either way.
@@ -95,7 +94,7 @@ class UnplacedFile {
   [[noreturn]] void Fail(const char* what) {
     const int error = errno;
     const std::string message = std::string(what) + " " + path_ + ": " + std::strerror(error);
-    if (IsForbidden(error)) throw ConfigError(message);
+    if (IsDenied(error)) throw ConfigError(message);
     throw Error(ExitCode::kFailure, message);
   }
 
@@ -118,15 +117,7 @@ std::string FileToReplace(const std::string& path) {
     throw ConfigError("can't write " + path +
                       ": it is a device, a pipe or a socket; name a regular file");
   }
-  // Links may lead to each other, or to what is not there yet.
-  constexpr int kMostLinks = 40;  // the kernel's
-  fs::path target = path;
-  for (int links = 0; links <= kMostLinks; ++links) {
-    const fs::path next = fs::read_symlink(target, error);
-    if (error) return target;  // it is no link
-    target = target.parent_path() / next;
-  }
-  return path;
+  return BehindLinks(path).value_or(path);
 }
 
 // The number of the process that was to finish the file; 0: it is no such file.

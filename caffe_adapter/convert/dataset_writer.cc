@@ -13,6 +13,7 @@
 
 #include "core/error.h"
 #include "core/files/directories.h"
+#include "core/paths/links.h"
 #include "core/paths/passing_error.h"
 
 namespace poseidon {
@@ -35,18 +36,12 @@ constexpr const char* kDatabaseFiles[] = {"data.mdb", "lock.mdb"};
   throw ConfigError(message + "; choose another --out");
 }
 
-// Where a link leads to, be it there or not: a database stays on the disk that it was put on.
-std::string BehindLinks(const std::string& path) {
-  constexpr int kMostLinks = 40;  // the kernel's
-  std::string target = path;
-  std::error_code error;
-  for (int links = 0; links <= kMostLinks; ++links) {
-    while (target.size() > 1 && target.back() == '/') target.pop_back();
-    const fs::path next = fs::read_symlink(target, error);
-    if (error) return target;  // most often it is no link
-    target = (fs::path(target).parent_path() / next).string();
-  }
-  FailToWrite("can't make the database " + path,
+// A database behind a link stays on the disk that it was put on.
+std::string DatabasePath(const std::string& path) {
+  fs::path name = fs::path(path).lexically_normal();
+  if (!name.has_filename()) name = name.parent_path();  // "train_lmdb/"
+  if (const auto place = BehindLinks(name.string())) return *place;
+  FailToWrite("can't make the database " + name.string(),
               std::make_error_code(std::errc::too_many_symbolic_link_levels));
 }
 
@@ -130,7 +125,7 @@ std::string KeyOf(int64_t number, const std::string& name) {
 }
 
 DatasetWriter::DatasetWriter(const std::string& path, Existing existing)
-    : path_(BehindLinks(fs::path(path).lexically_normal().string())), existing_(existing) {
+    : path_(DatabasePath(path)), existing_(existing) {
   if (existing_ == Existing::kRefuse && Exists(path_)) {
     throw DataError(path_ + " exists already; remove it, or replace it (--replace)");
   }
