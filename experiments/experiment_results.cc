@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "core/files/directories.h"
 #include "core/files/regular_file.h"
+#include "core/text/listed.h"
 #include "core/units.h"
 #include "experiments/experiment_points.h"
 #include "experiments/result_columns.h"
@@ -236,12 +237,6 @@ bool BeginsLike(const std::vector<std::string>& hosts, const std::vector<std::st
   return mine == hosts.end() || theirs == others.end();
 }
 
-std::string Joined(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
-  return text;
-}
-
 // In what results that are there came to be otherwise than those of now do, of the same mode;
 // empty: in nothing that they tell of.
 std::string DifferenceOf(const Circumstances& there, const Circumstances& now) {
@@ -250,7 +245,7 @@ std::string DifferenceOf(const Circumstances& there, const Circumstances& now) {
            std::to_string(now.slow_motion);
   }
   if (BeginsLike(there.hosts, now.hosts)) return "";
-  return "the hosts " + Joined(there.hosts) + ", not " + Joined(now.hosts);
+  return "the hosts " + Listed(there.hosts) + ", not " + Listed(now.hosts);
 }
 
 // Its table would be lost.

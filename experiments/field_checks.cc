@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 
+#include "core/text/listed.h"
 #include "core/text/nearest.h"
 
 namespace poseidon {
@@ -41,10 +42,8 @@ void FieldChecks::CheckKnown(const std::string& field, const std::string& what,
                              const std::string& name, const std::vector<std::string>& known) const {
   if (std::find(known.begin(), known.end(), name) != known.end()) return;
   const auto nearest = Nearest(name, known);
-  std::string all;
-  for (const std::string& other : known) all += (all.empty() ? "" : ", ") + other;
   Fail(field, "there is no " + what + " \"" + name + "\"; " +
-                  (nearest ? "did you mean \"" + *nearest + "\"?" : "there are " + all));
+                  (nearest ? "did you mean \"" + *nearest + "\"?" : "there are " + Listed(known)));
 }
 
 }  // namespace poseidon

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/files/regular_file.h"
+#include "core/text/listed.h"
 #include "core/text/nearest.h"
 #include "core/text/utf8.h"
 #include "proto/caffe_forks.h"
@@ -54,9 +55,7 @@ std::vector<std::string> FieldNames(const Descriptor& message) {
 std::string Suggestion(const Descriptor& message, const std::string& unknown) {
   const std::vector<std::string> names = FieldNames(message);
   if (const auto nearest = Nearest(unknown, names)) return "; did you mean \"" + *nearest + "\"?";
-  std::string all;
-  for (const std::string& name : names) all += (all.empty() ? "" : ", ") + name;
-  return "; its fields are " + all;
+  return "; its fields are " + Listed(names);
 }
 
 std::string ValueNames(const EnumDescriptor& type) {

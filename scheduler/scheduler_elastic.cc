@@ -8,20 +8,11 @@
 
 #include "core/arithmetic/torch_update.h"
 #include "core/error.h"
+#include "core/text/listed.h"
 #include "scheduler/scheduler_actor.h"
 #include "transport/membership/member.h"
 
 namespace poseidon {
-namespace {
-
-// "0, 1, 3".
-std::string TextOf(const std::set<int>& ranks) {
-  std::string text;
-  for (const int rank : ranks) text += (text.empty() ? "" : ", ") + std::to_string(rank);
-  return text;
-}
-
-}  // namespace
 
 int SchedulerActor::MostWorkers() const {
   const Elastic& elastic = options_.job.elastic();
@@ -71,7 +62,7 @@ void SchedulerActor::OnLeaveRequest(const Envelope& envelope, Outbox& outbox) {
     why_not = "training has not begun; a worker that does not come to a job need not leave it";
   } else if (!members_.contains(worker)) {
     why_not = "the job has no " + worker.ToString() + "; its workers are " +
-              TextOf(RanksOf(Role::kWorker));
+              Listed(RanksOf(Role::kWorker));
   } else {
     why_not = LetLeave(worker, outbox);
   }

@@ -17,6 +17,7 @@
 #include "caffe_adapter/net/upgrade.h"
 #include "core/error.h"
 #include "core/files/regular_file.h"
+#include "core/text/listed.h"
 
 namespace poseidon {
 namespace {
@@ -118,12 +119,6 @@ caffe::NetParameter ReadUpgraded(const std::string& path) {
                     ": it was cut off, or was written without values");
   }
   throw DataError(path + ": is the model of another net: it has values for " + stored + net_wants);
-}
-
-std::string Listed(const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
-  return text;
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include "caffe_adapter/files/hdf5_file.h"
 #include "core/error.h"
 #include "core/paths/passing_error.h"
+#include "core/text/listed.h"
 
 namespace poseidon {
 namespace {
@@ -161,9 +162,7 @@ void ReadSnapshotValues(const FoundSnapshot& snapshot, const NetDescription& net
                         NetValues& values) {
   const CopiedLayers layers = ReadCaffemodel(snapshot.model, net, values);
   if (layers.kept.empty()) return;
-  std::string lacking;
-  for (const std::string& layer : layers.kept) lacking += (lacking.empty() ? "" : ", ") + layer;
-  throw DataError(snapshot.model + ": lacks the values of " + lacking +
+  throw DataError(snapshot.model + ": lacks the values of " + Listed(layers.kept) +
                   ", and a snapshot has those " +
                   "of every layer: it was cut off, or is of another net; go on from another " +
                   "snapshot, or start from these values with --weights");

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <iterator>
 
+#include "core/text/listed.h"
+
 namespace poseidon {
 namespace {
 
@@ -13,14 +15,6 @@ constexpr std::string_view kTakeAnyNumber[] = {
     "Log",      "Power",           "ReLU",          "Sigmoid", "SigmoidCrossEntropyLoss",
     "Silence",  "SoftmaxWithLoss", "Split",         "Swish",   "TanH",
     "Threshold"};
-
-std::string Names() {
-  std::string names;
-  for (const std::string_view name : kTakeAnyNumber) {
-    names += (names.empty() ? "" : ", ") + std::string(name);
-  }
-  return names;
-}
 
 // Null where all samples of the batch are.
 const std::string* FilterOf(const std::string& blob, const FilteredBlobs& blobs) {
@@ -50,8 +44,8 @@ void CheckTakesAnyNumber(const LayerInput& input, const std::string& filter) {
   const bool known = std::find(std::begin(kTakeAnyNumber), std::end(kTakeAnyNumber), type) !=
                      std::end(kTakeAnyNumber);
   if (!known) {
-    input.Fail("type", which + "which this layer type has to know from the start; " + Names() +
-                           " take any number");
+    input.Fail("type", which + "which this layer type has to know from the start; " +
+                           Listed(kTakeAnyNumber) + " take any number");
   }
   const bool from_axis_1 = type != "InnerProduct" || input.layer.inner_product_param().axis() == 1;
   if (!from_axis_1) input.Fail("inner_product_param.axis", which + "so that axis must be 1");

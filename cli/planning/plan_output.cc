@@ -6,6 +6,7 @@
 #include "caffe_adapter/net/net.h"
 #include "cli/output/table.h"
 #include "cli/planning/plan.h"
+#include "core/text/listed.h"
 #include "core/time.h"
 #include "planner/cost/cost_model.h"
 #include "planner/grid_choice.h"
@@ -251,11 +252,8 @@ std::string SearchText(const SearchReport& search) {
   };
   add(search.hidden, "as the exchange was hidden");
   add(search.complete, "as nothing better was left");
-  std::string stages;
-  for (const std::string& stage : search.limited_stages) {
-    stages += (stages.empty() ? "" : ", ") + stage;
-  }
-  add(search.limited, "with the most that one may predict, before the end of: " + stages);
+  add(search.limited,
+      "with the most that one may predict, before the end of: " + Listed(search.limited_stages));
   add(search.needless, "as another had hidden the exchange");
   return text + "\n";
 }

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "core/text/listed.h"
 #include "transport/membership/member.h"
 
 namespace poseidon {
@@ -39,10 +40,8 @@ std::string DescribeParameters(const WorkerReports& reports) {
   if (without.empty()) return "all workers ended with the same parameters (hash " + hash + ")";
   if (hash.empty())
     return "whether the workers' parameters are the same is not known: no hash given";
-  std::string ranks;
-  for (const int rank : without) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
   return "the workers that gave a hash ended with the same parameters (hash " + hash +
-         "); not given: worker " + ranks;
+         "); not given: worker " + Listed(without);
 }
 
 }  // namespace poseidon

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "core/arithmetic/median.h"
+#include "core/text/listed.h"
 #include "planner/batch_parts.h"
 #include "proto/plan_members.h"
 #include "transport/monitor/own_seconds.h"
@@ -16,14 +17,12 @@ namespace {
 constexpr double kLeastSeconds = 1e-6;
 
 std::string Describe(const std::vector<int64_t>& parts, double before, double after) {
-  std::string list;
-  for (const int64_t part : parts) list += (list.empty() ? "" : ", ") + std::to_string(part);
   char text[160];
   std::snprintf(text, sizeof text,
                 "the slowest worker computes and waits for data for %.1f ms an iteration, and "
                 "would for at most %.1f ms",
                 1000 * before, 1000 * after);
-  return std::string(text) + " with these parts of the batch, by worker: " + list;
+  return std::string(text) + " with these parts of the batch, by worker: " + Listed(parts);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include "caffe_adapter/files/caffemodel.h"
 #include "caffe_adapter/net/filler.h"
+#include "core/text/listed.h"
 #include "worker/torch/torch_error.h"
 #include "worker/torch/torch_tester.h"
 
@@ -56,9 +57,7 @@ void ReadWeights(const std::vector<std::string>& weights, const NetDescription& 
     if (has_values) tell(path + ": " + ToString(layers));
   }
   if (filled.empty()) return;
-  std::string names;
-  for (const std::string& layer : filled) names += (names.empty() ? "" : ", ") + layer;
-  tell("warning: no file has values for " + names +
+  tell("warning: no file has values for " + Listed(filled) +
        ", so the score is that of what the fillers give there; layers are found by their names");
 }
 

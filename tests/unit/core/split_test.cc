@@ -3,6 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/text/listed.h"
+
 namespace poseidon {
 namespace {
 
@@ -19,6 +26,14 @@ TEST(SplitAtCommas, WhatIsEmptyIsNoPart) {
   EXPECT_THAT(SplitAtCommas("a, ,\t,b"), ElementsAre("a", "b"));
   EXPECT_THAT(SplitAtCommas(" , "), IsEmpty());
   EXPECT_THAT(SplitAtCommas(""), IsEmpty());
+}
+
+TEST(ListedTest, CommasStandBetween) {
+  EXPECT_EQ(Listed(std::vector<std::string>{}), "");
+  EXPECT_EQ(Listed(std::vector<std::string>{"conv1"}), "conv1");
+  constexpr std::string_view kNames[] = {"conv1", "fc"};
+  EXPECT_EQ(Listed(kNames), "conv1, fc");
+  EXPECT_EQ(Listed(std::set<int>{3, 0, -1}), "-1, 0, 3");
 }
 
 }  // namespace
