@@ -220,6 +220,19 @@ ExperimentPoint InSlowMotion(ExperimentPoint point, int factor) {
   return point;
 }
 
+// What the testbed would refuse of a condition's links, which it has as it has the job's own.
+std::string WhyNotSuchLinks(Job job, const Condition& condition) {
+  if (condition.deviation().empty()) return "";
+  // Both may name the same machine, so the condition's deviations come in place of the job's.
+  *job.mutable_cluster()->mutable_deviation() = condition.deviation();
+  try {
+    CheckClusterAndCommunication(job, {});
+  } catch (const ConfigError& error) {
+    return "in the condition \"" + condition.name() + "\" " + error.what();
+  }
+  return "";
+}
+
 // What the daemons would refuse of a replay that is so many times as slow, or of its links; empty:
 // nothing.
 std::string WhyNotSoSlow(const ExperimentPoint& point, int slow_motion) {
@@ -228,14 +241,10 @@ std::string WhyNotSoSlow(const ExperimentPoint& point, int slow_motion) {
     Job job = JobFor(slow, IterationsOf(slow, {}), {"127.0.0.1"});
     CheckClusterAndCommunication(job, {});
     CheckTraining(job, {});
-    // The testbed has a condition's links as it has the job's own. Both may name the same machine,
-    // so the condition's deviations come in place of the job's.
-    *job.mutable_cluster()->mutable_deviation() = slow.condition.deviation();
-    CheckClusterAndCommunication(job, {});
+    return WhyNotSuchLinks(std::move(job), slow.condition);
   } catch (const ConfigError& error) {
     return error.what();
   }
-  return "";
 }
 
 // At most `wanted`. One that can't be emulated at all fails by itself, whatever the flag says.

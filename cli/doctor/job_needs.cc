@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <utility>
 
+#include "caffe_adapter/data/sample_shapes.h"
 #include "caffe_adapter/files/found_snapshot.h"
 #include "caffe_adapter/net/solver.h"
 #include "cli/input/model_source.h"
@@ -24,11 +26,7 @@ bool IsIn(const caffe::LayerParameter& layer, caffe::Phase phase) {
 void AddSources(const SolverNet& net, std::vector<std::string>& sources) {
   for (const caffe::LayerParameter& layer : net.net.layer()) {
     if (!IsIn(layer, net.phase)) continue;
-    for (const std::string& source :
-         {layer.data_param().source(), layer.image_data_param().source(),
-          layer.hdf5_data_param().source(), layer.window_data_param().source()}) {
-      if (!source.empty()) sources.push_back(source);
-    }
+    if (std::string path = DataPath(layer); !path.empty()) sources.push_back(std::move(path));
   }
 }
 

@@ -43,17 +43,27 @@ std::string HereWritten(const JobConfig& config, const std::string& word) {
   return found ? Word(word.substr(0, equals + 1) + *found) : word;
 }
 
-// Whether the job's command may make what is at `path`: not if its --out is elsewhere.
+// Whether what is at `path` is, or may be, in what a flag --out of the command names.
+bool IsIn(const std::string& out, const std::string& path) {
+  // What a shell makes of it is not known here.
+  if (out.find_first_of("'\"$~`\\") != std::string::npos) return true;
+  std::error_code ignored;
+  const fs::path directory = fs::absolute(out, ignored).lexically_normal();
+  const fs::path made = fs::absolute(path, ignored).lexically_normal();
+  const fs::path below = made.lexically_relative(directory);
+  return !below.empty() && *below.begin() != "..";
+}
+
+// Whether the job's command may make what is at `path`: not if all that it makes is elsewhere.
 bool MayMake(const JobConfig& config, const std::string& path) {
   std::istringstream words(config.job.training().data_command());
+  bool says_where = false;
   for (std::string word; words >> word;) {
     if (!word.starts_with(kOutFlag)) continue;
-    std::error_code ignored;
-    const fs::path out = fs::absolute(word.substr(sizeof kOutFlag - 1), ignored).lexically_normal();
-    const fs::path made = fs::absolute(path, ignored).lexically_normal().lexically_relative(out);
-    return !made.empty() && *made.begin() != "..";
+    if (IsIn(word.substr(sizeof kOutFlag - 1), path)) return true;
+    says_where = true;
   }
-  return true;
+  return !says_where;
 }
 
 std::string HowToMake(const JobConfig& config, const std::string& program) {
@@ -82,6 +92,10 @@ std::string HowToMakeData(const JobConfig& config, const SolverNet& net) {
   options.locate = net.locate;
   for (const int i : LayersInPhase(net.net, net.phase, options)) {
     const caffe::LayerParameter& layer = net.net.layer(i);
+    // Conversions make LMDBs.
+    if (layer.type() == "Data" && layer.data_param().backend() != caffe::DataParameter::LMDB) {
+      continue;
+    }
     if (DataIsMissing(layer) && MayMake(config, DataPath(layer))) {
       return "; " + HowToMake(config, ThisProgram());
     }

@@ -73,6 +73,23 @@ TEST_F(DataCommandTest, IsNoHelpWithADatabaseThatItDoesNotMake) {
   }
 }
 
+TEST_F(DataCommandTest, MayMakeSeveralDatabasesOrOneThatAShellNames) {
+  Training& training = *config_.job.mutable_training();
+  const std::string here = directory_.Path("digits/train_lmdb");
+  for (const std::string& command :
+       {"poseidon convert imageset --out=other && poseidon convert imageset --out=" + here,
+        "poseidon convert imageset --out='" + here + "'",
+        std::string("poseidon convert imageset --out=$HOME/digits")}) {
+    training.set_data_command(command);
+    EXPECT_THAT(HowToMakeData(config_, net_), HasSubstr("this makes it")) << command;
+  }
+}
+
+TEST_F(DataCommandTest, IsNoHelpWithALevelDb) {
+  net_.net.mutable_layer(0)->mutable_data_param()->set_backend(caffe::DataParameter::LEVELDB);
+  EXPECT_THAT(HowToMakeData(config_, net_), IsEmpty());
+}
+
 // A layer of the test phase says nothing of what training lacks.
 TEST_F(DataCommandTest, IsOfTheLayersInTheNetsPhase) {
   net_.net.mutable_layer(0)->add_include()->set_phase(caffe::TEST);

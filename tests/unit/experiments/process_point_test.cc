@@ -153,11 +153,14 @@ TEST_F(ExperimentTest, ALinkOfAConditionEndsSlowMotionAsOneOfTheJobDoes) {
     deviation->set_worker(1);
     deviation->set_bandwidth("100Mbps");
   }
-  for (const ExperimentPoint* const point : {&condition, &own}) {
+  condition.condition.set_name("slow");
+  for (const auto& [point, where] :
+       {std::pair(&condition, "in the condition \"slow\" "), std::pair(&own, "")}) {
     EXPECT_NO_THROW(CheckSlowMotion({point}, 899));
-    EXPECT_THAT(MessageOf<ConfigError>([&] { CheckSlowMotion({point}, 900); }),
-                testing::StartsWith("--slow_motion is 900; it must be at most 899, since with 900 "
-                                    "cluster.network.goodput_share is 0.9"));
+    EXPECT_THAT(
+        MessageOf<ConfigError>([&] { CheckSlowMotion({point}, 900); }),
+        testing::StartsWith("--slow_motion is 900; it must be at most 899, since with 900 " +
+                            std::string(where) + "cluster.network.goodput_share is 0.9"));
   }
   // Both say something of one machine.
   *own.condition.mutable_deviation() = condition.condition.deviation();
