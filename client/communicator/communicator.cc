@@ -100,7 +100,8 @@ class Communicator::Implementation {
                                                  call_, rank(), workers(), lane, options_.lanes));
     }
     runtime_.Start();
-    peers_.Meet();
+    const std::optional<Envelope> failed = Telling([this] { return peers_.Meet(); });
+    if (failed) TakeFailure(CommunicatorPeers::SenderOf(*failed), *failed);
   }
   // Who has failed has said so.
   ~Implementation() {
@@ -164,10 +165,11 @@ class Communicator::Implementation {
     return options;
   }
 
-  // Who is interrupted, or misses a rank, leaves a call that the others are in: they hear of it.
-  std::optional<Envelope> Next(Time deadline) {
+  // Who is interrupted, or misses a rank, leaves a wait that the others are in: they hear of it.
+  template <typename Wait>
+  std::optional<Envelope> Telling(const Wait& wait) {
     try {
-      return peers_.Next(deadline);
+      return wait();
     } catch (const Error& error) {
       Fail(error.exit_code(), error.what(), true);
     } catch (const std::exception& error) {  // of the program's `interrupted`
@@ -177,6 +179,10 @@ class Communicator::Implementation {
       GiveUp(ExitCode::kFailure, "the program's `interrupted` threw what is no exception", true);
       throw;
     }
+  }
+
+  std::optional<Envelope> Next(Time deadline) {
+    return Telling([&] { return peers_.Next(deadline); });
   }
 
   void AwaitLanes() {

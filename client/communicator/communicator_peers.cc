@@ -34,6 +34,9 @@ Address ControlLaneOf(int rank) { return {{Role::kWorker, rank}, kControlLane}; 
 // Of a kRegister that answers one, and is not answered.
 constexpr uint32_t kAnsweringRegister = 1;
 
+// Of a kFailed of a rank that has not met all others, and won't.
+constexpr uint32_t kFailedToMeet = 1;
+
 // Answers heartbeats and registrations, and hands what else other ranks say, and the registrations,
 // to the application, with the sender's rank as the chunk: the envelope's own sender will be this
 // lane.
@@ -173,7 +176,7 @@ std::string CommunicatorPeers::Registration() const {
   return message.SerializeAsString();
 }
 
-void CommunicatorPeers::Meet() {
+std::optional<Envelope> CommunicatorPeers::Meet() {
   Envelope registration;
   registration.kind = MessageKind::kRegister;
   registration.body = registration_;
@@ -183,17 +186,24 @@ void CommunicatorPeers::Meet() {
   std::set<int> met;
   std::vector<Envelope> later;  // of ranks that have met all and are in their first call
   while (!Others(met).empty()) {
-    const std::optional<Envelope> envelope = Next(end);
+    std::optional<Envelope> envelope = Next(end);
     if (!envelope) {
       throw DeadlineExceeded("no word of " + Names(Others(met)) + " for " +
                              FormatDuration(options_.deadline) +
                              ": is it running, are the endpoints right" +
                              (options_.key_file.empty() ? "?" : ", and has it the same key?"));
     }
+    const int sender = SenderOf(*envelope);
+    // Of one that this rank has not met, the process that said it may be no more.
+    if (envelope->kind == MessageKind::kFailed && envelope->step == kFailedToMeet &&
+        met.contains(sender)) {
+      return envelope;
+    }
     TakeOrKeep(*envelope, later);
-    if (envelope->kind == MessageKind::kRegister) met.insert(SenderOf(*envelope));
+    if (envelope->kind == MessageKind::kRegister) met.insert(sender);
   }
   for (Envelope& envelope : later) runtime_.mailbox().Put(std::move(envelope));
+  return std::nullopt;
 }
 
 void CommunicatorPeers::TakeRestarts() {
@@ -239,7 +249,10 @@ void CommunicatorPeers::SayFailed(ExitCode exit_code, const std::string& reason)
   wire::End end;
   end.set_exit_code(static_cast<int>(exit_code));
   end.set_reason(reason);
-  Tell(MakeEnvelope(MessageKind::kFailed, {}, end));
+  Envelope failed = MakeEnvelope(MessageKind::kFailed, {}, end);
+  const auto met = [this](int rank) { return !peers_[rank].registration.empty(); };
+  if (!std::ranges::all_of(Others({}), met)) failed.step = kFailedToMeet;
+  Tell(std::move(failed));
 }
 
 void CommunicatorPeers::SayLeaving(int64_t number) {

@@ -3,10 +3,10 @@
 //
 // A rank tells every other where its lanes are (kRegister), which each answers with the same of its
 // own, so that a rank that is started again meets those that have met it before; when it gives up
-// it says why (kFailed), and when it ends, after which call (kLeave); where a call takes too long
-// it asks who is in it (kStalled), which those that are answer (kReady). While it waits in a call
-// it asks all others whether they are there (kHeartbeat), which their control lanes answer
-// (kHeartbeatAck).
+// it says why (kFailed), with step 1 if it never met all, and when it ends, after which call
+// (kLeave); where a call takes too long it asks who is in it (kStalled), which those that are
+// answer (kReady). While it waits in a call it asks all others whether they are there (kHeartbeat),
+// which their control lanes answer (kHeartbeatAck).
 #pragma once
 
 #include <cstdint>
@@ -36,9 +36,10 @@ class CommunicatorPeers {
   // runtime is not started yet and lives longer than this.
   CommunicatorPeers(const CommunicatorOptions& options, ZmqRuntime& runtime);
 
-  // Tells all who and where this rank is and waits until all others have done so. Throws
-  // DeadlineExceeded, ConfigError.
-  void Meet();
+  // Tells all who and where this rank is and waits until all others have done so. If one that this
+  // rank has met gives up in the same wait, returns its kFailed at once; nullopt: all have met.
+  // Throws DeadlineExceeded, ConfigError, and Interrupted() as Next() does.
+  std::optional<Envelope> Meet();
   // Call `number` begins, in which Next() looks after the other ranks. Until the first one begins a
   // rank may be started again. Throws ConfigError.
   void BeginCall(int64_t number);

@@ -306,8 +306,8 @@ TEST(CommunicatorFailureTest, ARankThatNeverStartsIsNamed) {
     threads.emplace_back([&, rank] {
       const std::string error = ErrorOf<DeadlineExceeded>(
           [&] { Communicator({.rank = rank, .endpoints = endpoints, .deadline = kShort}); });
-      EXPECT_THAT(error, AllOf(HasSubstr("rank 2 (" + endpoints[2] + ")"), Not(HasSubstr("rank 1")),
-                               HasSubstr("2s")));
+      // Who gives up first may be named, too, but not as missing.
+      EXPECT_THAT(error, HasSubstr("no word of rank 2 (" + endpoints[2] + ") for 2s: "));
     });
   }
   for (std::thread& thread : threads) thread.join();

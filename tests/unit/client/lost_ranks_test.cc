@@ -157,6 +157,22 @@ TEST(LostRanksTest, OneThatEndsWithoutACallIsNamedAtOnce) {
   EXPECT_LT(SteadyNow() - begin, kSoon);
 }
 
+// Rank 2 never comes. Of those that wait for it one has less patience.
+TEST(LostRanksTest, OneThatGivesUpBeforeAllHaveComeTellsThoseThatHave) {
+  const std::vector<std::string> endpoints = FreeEndpoints(3);
+  RankProcess hasty([&] {
+    CommunicatorOptions options = Options(endpoints, 1);
+    options.deadline = std::chrono::seconds(2);
+    const Communicator all(options);
+  });
+  const Time begin = SteadyNow();
+  EXPECT_THAT(MessageOf<DeadlineExceeded>([&] { Communicator(Options(endpoints, 0)); }),
+              AllOf(HasSubstr("rank 1 (" + endpoints[1] + ") gave up: "),
+                    HasSubstr("no word of rank 2 (" + endpoints[2] + ") for 2s")));
+  EXPECT_EQ(hasty.Wait(), static_cast<int>(ExitCode::kDeadlineExceeded));
+  EXPECT_LT(SteadyNow() - begin, kSoon);
+}
+
 // Rank 1 has heard the registration of the process that is no more, and that it failed, and has
 // told it its own.
 TEST(LostRanksTest, OneThatIsStartedAgainMeetsThoseWhoHaveMetItBefore) {
