@@ -1,5 +1,7 @@
 #include "poseidon/caffe_worker.h"
 
+#include <exception>
+
 #include "caffe_adapter/patch/distributed_solver.h"
 #include "client/front/model_message.h"
 #include "client/front/session_options.h"
@@ -88,11 +90,13 @@ class CaffeWorker::Implementation {
   template <typename Action>
   void Do(const Action& action) {
     process_.Check("this CaffeWorker");
+    ThrowFailure();
     if (ended_) throw Error(ExitCode::kFailure, "the program uses its CaffeWorker after its end");
     try {
       action(distributed_);
     } catch (const std::exception& error) {
       const auto* const known = dynamic_cast<const Error*>(&error);
+      failure_ = std::current_exception();
       ended_ = true;
       session_.Fail(known != nullptr ? *known : Error(ExitCode::kFailure, error.what()));
       throw;
@@ -101,6 +105,7 @@ class CaffeWorker::Implementation {
 
   template <typename Action>
   void DoInIteration(const Action& action) {
+    ThrowFailure();
     if (!in_iteration_) {
       throw Error(ExitCode::kFailure,
                   "the program uses its CaffeWorker wrongly: OnStart comes first");
@@ -123,6 +128,11 @@ class CaffeWorker::Implementation {
   }
 
  private:
+  // The program may call again, and hears then why this has ended.
+  void ThrowFailure() const {
+    if (failure_) std::rethrow_exception(failure_);
+  }
+
   const OwnProcess process_;
   ProgramSolver solver_;
   const int layers_;
@@ -130,6 +140,7 @@ class CaffeWorker::Implementation {
   DistributedSolver distributed_;
   bool in_iteration_ = false;
   bool ended_ = false;
+  std::exception_ptr failure_;  // what has ended it
 };
 
 CaffeWorker::CaffeWorker(const SessionOptions& options, Solver& solver)

@@ -5,10 +5,13 @@
 
 #include <chrono>
 #include <memory>
+#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "core/random.h"
+#include "proto/job_config.h"
 #include "scheduler/scheduler_actor.h"
 #include "server/server_control.h"
 #include "transport/membership/node_setup.h"
@@ -36,6 +39,13 @@ int FindPorts() {
       if (attempt > 100) throw;
     }
   }
+}
+
+// The job with a scheduler on this machine.
+Job ScheduledHere(Job job) {
+  job.mutable_cluster()->set_scheduler_host(kHost);
+  job.mutable_cluster()->set_scheduler_port(FindPorts());
+  return job;
 }
 
 Parameters RunWorker(WorkerSessionOptions options, const TrainingWork& work, const WorkerLoop& loop,
@@ -84,13 +94,10 @@ std::vector<wire::WorkerReport> TakeReports(ZmqRuntime& scheduler, size_t worker
   return reports;
 }
 
-}  // namespace
-
-Parameters RunOverSockets(Job job, const wire::PlanAndModel* next, const WorkerProcess& worker,
-                          std::vector<wire::WorkerReport>* reports) {
-  const int port = FindPorts();
-  job.mutable_cluster()->set_scheduler_host(kHost);
-  job.mutable_cluster()->set_scheduler_port(port);
+// Of a job that is scheduled here.
+Parameters RunNodes(const Job& job, uint64_t fingerprint, const wire::PlanAndModel* next,
+                    const WorkerProcess& worker, std::vector<wire::WorkerReport>* reports) {
+  const int port = job.cluster().scheduler_port();
   ZmqOptions scheduler_options;
   scheduler_options.public_host = kHost;
   scheduler_options.control_port = port;
@@ -98,7 +105,7 @@ Parameters RunOverSockets(Job job, const wire::PlanAndModel* next, const WorkerP
   ZmqRuntime scheduler({Role::kScheduler, 0}, scheduler_options);
   SchedulerOptions actor;
   actor.job = job;
-  actor.job_fingerprint = kFingerprint;
+  actor.job_fingerprint = fingerprint;
   actor.epoch = DrawRandom();
   scheduler.Attach(kControlLane, MakeScheduler(std::move(actor)));
   scheduler.Start();
@@ -108,7 +115,7 @@ Parameters RunOverSockets(Job job, const wire::PlanAndModel* next, const WorkerP
         std::make_unique<ZmqRuntime>(NodeId{Role::kServer, -1}, NodeZmqOptions(job, kHost)));
     ServerOptions server;
     server.member =
-        NodeMemberOptions(job, kFingerprint, Role::kServer, rank, kHost, *servers.back());
+        NodeMemberOptions(job, fingerprint, Role::kServer, rank, kHost, *servers.back());
     servers.back()->Attach(kControlLane, std::make_unique<ServerControl>(std::move(server)));
     servers.back()->Start();
   }
@@ -117,7 +124,7 @@ Parameters RunOverSockets(Job job, const wire::PlanAndModel* next, const WorkerP
   for (int rank = 0; rank < job.cluster().workers(); ++rank) {
     WorkerSessionOptions options;
     options.job = job;
-    options.job_fingerprint = kFingerprint;
+    options.job_fingerprint = fingerprint;
     options.wanted_rank = rank;
     options.host = kHost;
     workers.emplace_back([&, rank, options] { results[rank] = worker(options); });
@@ -127,6 +134,23 @@ Parameters RunOverSockets(Job job, const wire::PlanAndModel* next, const WorkerP
   for (const Parameters& result : results) EXPECT_EQ(result, results[0]);
   if (reports != nullptr) *reports = TakeReports(scheduler, results.size());
   return results[0];
+}
+
+}  // namespace
+
+Parameters RunOverSockets(Job job, const wire::PlanAndModel* next, const WorkerProcess& worker,
+                          std::vector<wire::WorkerReport>* reports) {
+  return RunNodes(ScheduledHere(std::move(job)), kFingerprint, next, worker, reports);
+}
+
+void RunProgramsOverSockets(const Job& job, const WorkerProgram& program) {
+  const std::string text = ScheduledHere(job).ShortDebugString();
+  const JobConfig config = ParseJobConfig(text, "the test's job");
+  const auto worker = [&](const WorkerSessionOptions& options) {
+    program({.job_text = text, .rank = options.wanted_rank, .host = options.host});
+    return Parameters();
+  };
+  RunNodes(config.job, config.fingerprint, nullptr, worker, nullptr);
 }
 
 Parameters TrainOverSockets(const SimulatedClusterOptions& options, const wire::PlanAndModel* next,

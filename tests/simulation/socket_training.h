@@ -7,6 +7,7 @@
 
 #include "client/worker_session.h"
 #include "device/device.h"
+#include "poseidon/session.h"
 #include "tests/simulation/training_case.h"
 
 namespace poseidon {
@@ -25,6 +26,10 @@ using WorkerProcess = std::function<Parameters(const WorkerSessionOptions& optio
 // iteration or a little later. `reports`: gets what each worker reports of its training.
 Parameters RunOverSockets(Job job, const wire::PlanAndModel* next, const WorkerProcess& worker,
                           std::vector<wire::WorkerReport>* reports = nullptr);
+
+// Likewise of programs that use the front door. They catch what they throw.
+using WorkerProgram = std::function<void(const SessionOptions& options)>;
+void RunProgramsOverSockets(const Job& job, const WorkerProgram& program);
 
 // With values and gradients in the session's own memory.
 Parameters TrainOnHosts(WorkerSession& session, const TrainingWork& work);

@@ -1,0 +1,74 @@
+// Programs that use the front door (include/poseidon) over real sockets: what each worker of a job
+// hears when one of them makes a mistake.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <stdexcept>
+#include <string>
+
+#include "poseidon/caffe_worker.h"
+#include "poseidon/error.h"
+#include "poseidon/session.h"
+#include "tests/simulation/socket_training.h"
+
+namespace poseidon {
+namespace {
+
+using testing::HasSubstr;
+
+Job TwoPrograms() {
+  Job job;
+  job.mutable_cluster()->set_workers(2);
+  job.mutable_cluster()->set_servers(1);
+  return job;
+}
+
+Model ModelOfFloats(int64_t floats) {
+  return {.layers = {{.name = "only", .blobs = {{.shape = {floats}}}}}};
+}
+
+// What `program` throws, which is a std::exception.
+std::string WordsOf(const std::function<void()>& program) {
+  try {
+    program();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+struct FailingSolver : CaffeWorker::Solver {
+  explicit FailingSolver(bool fails_now) : fails(fails_now) {}
+  Model model() const override { return ModelOfFloats(1); }
+  void GetValues(int, std::span<float>) override {}
+  void SetValues(int, std::span<const float>) override {}
+  void GetGradient(int, std::span<float>) override {
+    if (fails) throw std::runtime_error("the solver has no gradient");
+  }
+  void SetGradient(int, std::span<const float>) override {}
+  bool fails;
+};
+
+// Also that of the worker who waits for the one that fails.
+TEST(FrontDoor, ACaffeWorkerThrowsItsErrorAgain) {
+  RunProgramsOverSockets(TwoPrograms(), [](const SessionOptions& options) {
+    FailingSolver solver(options.rank == 1);
+    CaffeWorker worker(options, solver);
+    const std::string error = WordsOf([&] {
+      worker.OnStart();
+      worker.BeforeForward(0);
+      worker.AfterBackward(0);
+      worker.OnGradientsReady(1);
+    });
+    EXPECT_THAT(error, HasSubstr("the solver has no gradient"));
+    EXPECT_EQ(WordsOf([&] { worker.OnStart(); }), error);
+    EXPECT_EQ(WordsOf([&] { worker.AfterBackward(0); }), error);
+    EXPECT_EQ(WordsOf([&] { worker.Finish(); }), error);
+  });
+}
+
+}  // namespace
+}  // namespace poseidon
