@@ -5,6 +5,7 @@
 #include "caffe_adapter/patch/distributed_solver.h"
 #include "client/front/model_message.h"
 #include "client/front/session_options.h"
+#include "client/program_error.h"
 #include "client/worker_session.h"
 #include "core/error.h"
 #include "core/own_process.h"
@@ -94,11 +95,10 @@ class CaffeWorker::Implementation {
     if (ended_) throw Error(ExitCode::kFailure, "the program uses its CaffeWorker after its end");
     try {
       action(distributed_);
-    } catch (const std::exception& error) {
-      const auto* const known = dynamic_cast<const Error*>(&error);
+    } catch (...) {
       failure_ = std::current_exception();
       ended_ = true;
-      session_.Fail(known != nullptr ? *known : Error(ExitCode::kFailure, error.what()));
+      session_.Fail(HandledError());
       throw;
     }
   }

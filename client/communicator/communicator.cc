@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <chrono>
-#include <exception>
 #include <future>
 #include <optional>
 #include <utility>
 
 #include "client/communicator/collective_lane.h"
 #include "client/communicator/communicator_peers.h"
+#include "client/program_error.h"
 #include "core/error.h"
 #include "core/net/host_address.h"
 #include "core/net/ip_networks.h"
@@ -170,13 +170,9 @@ class Communicator::Implementation {
   std::optional<Envelope> Telling(const Wait& wait) {
     try {
       return wait();
-    } catch (const Error& error) {
-      Fail(error.exit_code(), error.what(), true);
-    } catch (const std::exception& error) {  // of the program's `interrupted`
-      GiveUp(ExitCode::kFailure, error.what(), true);
-      throw;
     } catch (...) {
-      GiveUp(ExitCode::kFailure, "the program's `interrupted` threw what is no exception", true);
+      const Error error = HandledError();
+      GiveUp(error.exit_code(), error.what(), true);
       throw;
     }
   }

@@ -7,6 +7,7 @@
 
 #include "client/front/model_message.h"
 #include "client/front/session_options.h"
+#include "client/program_error.h"
 #include "client/worker_session.h"
 #include "core/arithmetic/update_rule.h"
 #include "core/own_process.h"
@@ -351,13 +352,9 @@ class Session::Implementation {
       action();
     } catch (const Rewound&) {
       throw;
-    } catch (const Error& error) {
+    } catch (...) {
       failure_ = std::current_exception();
-      End(error);
-      throw;
-    } catch (const std::exception& error) {  // of the program's `interrupted`, or of no memory
-      failure_ = std::current_exception();
-      End(Error(ExitCode::kFailure, error.what()));
+      End(HandledError());
       throw;
     }
   }

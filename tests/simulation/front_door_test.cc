@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -67,6 +68,60 @@ TEST(FrontDoor, ACaffeWorkerThrowsItsErrorAgain) {
     EXPECT_EQ(WordsOf([&] { worker.OnStart(); }), error);
     EXPECT_EQ(WordsOf([&] { worker.AfterBackward(0); }), error);
     EXPECT_EQ(WordsOf([&] { worker.Finish(); }), error);
+  });
+}
+
+// Trains for ever.
+void TrainOn(Session& session) {
+  session.Declare(ModelOfFloats(1));
+  session.Begin();
+  while (true) {
+    session.WaitFresh(0);
+    session.GradientReady(0);
+    session.EndIteration();
+  }
+}
+
+void TrainOn(CaffeWorker& worker) {
+  while (true) {
+    worker.OnStart();
+    worker.BeforeForward(0);
+    worker.AfterBackward(0);
+    worker.OnGradientsReady(1);
+  }
+}
+
+// Worker 1's `interrupted` throws a number; `make` makes what waits.
+template <typename Make>
+void ExpectANumberIsHeardOf(const Make& make) {
+  RunProgramsOverSockets(TwoPrograms(), [&](SessionOptions options) {
+    if (options.rank == 0) {
+      EXPECT_THAT(WordsOf([&] { TrainOn(*make(options)); }),
+                  HasSubstr("the program's `interrupted` threw what is no exception"));
+      return;
+    }
+    bool throws = false;
+    options.interrupted = [&throws] {
+      if (throws) throw 7;
+      return false;
+    };
+    const auto waits = make(options);
+    throws = true;
+    EXPECT_THROW(TrainOn(*waits), int);
+    throws = false;
+    EXPECT_THROW(TrainOn(*waits), int) << "again";
+  });
+}
+
+TEST(FrontDoor, WhatIsNoExceptionEndsASession) {
+  ExpectANumberIsHeardOf(
+      [](const SessionOptions& options) { return std::make_unique<Session>(options); });
+}
+
+TEST(FrontDoor, WhatIsNoExceptionEndsACaffeWorker) {
+  FailingSolver solver(false);
+  ExpectANumberIsHeardOf([&](const SessionOptions& options) {
+    return std::make_unique<CaffeWorker>(options, solver);
   });
 }
 
