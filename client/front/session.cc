@@ -47,8 +47,10 @@ class Session::Implementation {
 
   ~Implementation() {
     if (phase_ == Phase::kEnded) return;
+    const std::string what = "the program ended its session before Finish";
     try {
-      Fail("the program ended its session before Finish");
+      End(mistake_ ? Error(mistake_->exit_code(), what + ": " + mistake_->what())
+                   : Error(ExitCode::kFailure, what));
     } catch (const std::exception&) {  // then the others hear of it by the missing heartbeat
     }
   }
@@ -60,7 +62,13 @@ class Session::Implementation {
   void Declare(const Model& model, int64_t first_iteration) {
     Expect(Phase::kJoined, "Declare");
     if (first_iteration < 0) Misuse("Declare's first_iteration is negative");
-    model_ = ToModelSpec(model);
+    try {
+      model_ = ToModelSpec(model);
+    } catch (const ConfigError& error) {
+      mistake_ = error;
+      throw;
+    }
+    mistake_.reset();
     wire::TrainingInputs inputs;
     inputs.set_first_iteration(first_iteration);
     lacks_optimizer_state_ = first_iteration > 0 && session_.rank() == 0 &&
@@ -274,8 +282,9 @@ class Session::Implementation {
     phase_ = Phase::kTraining;
   }
 
-  [[noreturn]] static void Misuse(const std::string& what) {
-    throw Error(ExitCode::kFailure, "the program uses its session wrongly: " + what);
+  [[noreturn]] void Misuse(const std::string& what) const {
+    mistake_.emplace(ExitCode::kFailure, "the program uses its session wrongly: " + what);
+    throw Error(*mistake_);
   }
 
   // A program may call from two threads, as one that waits for a device. Whichever calls later
@@ -416,6 +425,7 @@ class Session::Implementation {
   std::vector<bool> ready_;             // by layer: its gradient of this iteration
   std::optional<float> test_accuracy_;  // the last test's
   std::optional<float> test_loss_;
+  mutable std::optional<Error> mistake_;  // the last one that the program was told
 };
 
 Session::Session(const SessionOptions& options)

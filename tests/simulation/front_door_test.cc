@@ -41,6 +41,36 @@ std::string WordsOf(const std::function<void()>& program) {
   return "nothing was thrown";
 }
 
+// Worker 1 makes a mistake and leaves, while worker 0 waits for the plan. `words` are what worker 0
+// hears, `code` is the job's.
+void ExpectIsHeardOf(const std::function<void(Session&)>& mistake, const std::string& words,
+                     ExitCode code) {
+  const wire::End end = RunProgramsOverSockets(TwoPrograms(), [&](const SessionOptions& options) {
+    const std::string heard = WordsOf([&] {
+      Session session(options);
+      if (options.rank == 1) mistake(session);
+      session.Declare(ModelOfFloats(1));
+    });
+    EXPECT_THAT(heard, HasSubstr(words));
+    if (options.rank == 0) {
+      EXPECT_THAT(heard, HasSubstr("the program ended its session before Finish: " + words));
+    }
+  });
+  EXPECT_EQ(end.job_exit_code(), static_cast<int>(code));
+}
+
+TEST(FrontDoor, AModelThatCantWorkIsNamedToTheOthers) {
+  ExpectIsHeardOf([](Session& session) { session.Declare(ModelOfFloats(0)); },
+                  "layer \"only\" of the model has a blob with the extent 0",
+                  ExitCode::kConfigError);
+}
+
+TEST(FrontDoor, ACallOutOfOrderIsNamedToTheOthers) {
+  ExpectIsHeardOf([](Session& session) { session.Begin(); },
+                  "the program uses its session wrongly: Begin was called before Declare",
+                  ExitCode::kFailure);
+}
+
 struct FailingSolver : CaffeWorker::Solver {
   explicit FailingSolver(bool fails_now) : fails(fails_now) {}
   Model model() const override { return ModelOfFloats(1); }

@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -94,9 +96,20 @@ std::vector<wire::WorkerReport> TakeReports(ZmqRuntime& scheduler, size_t worker
   return reports;
 }
 
-// Of a job that is scheduled here.
+wire::End TakeEnd(ZmqRuntime& scheduler) {
+  wire::End end;
+  while (const std::optional<Envelope> envelope = scheduler.mailbox().Take(Seconds(60))) {
+    if (envelope->kind != MessageKind::kEnd) continue;
+    EXPECT_TRUE(end.ParseFromString(envelope->body.ToString()));
+    return end;
+  }
+  ADD_FAILURE() << "the job has not ended";
+  return end;
+}
+
+// Of a job that is scheduled here. `take`: asks the scheduler when the workers have ended.
 Parameters RunNodes(const Job& job, uint64_t fingerprint, const wire::PlanAndModel* next,
-                    const WorkerProcess& worker, std::vector<wire::WorkerReport>* reports) {
+                    const WorkerProcess& worker, const std::function<void(ZmqRuntime&)>& take) {
   const int port = job.cluster().scheduler_port();
   ZmqOptions scheduler_options;
   scheduler_options.public_host = kHost;
@@ -132,7 +145,7 @@ Parameters RunNodes(const Job& job, uint64_t fingerprint, const wire::PlanAndMod
   if (next != nullptr) SwitchPlan(scheduler, *next);
   for (std::thread& thread : workers) thread.join();
   for (const Parameters& result : results) EXPECT_EQ(result, results[0]);
-  if (reports != nullptr) *reports = TakeReports(scheduler, results.size());
+  take(scheduler);
   return results[0];
 }
 
@@ -140,17 +153,23 @@ Parameters RunNodes(const Job& job, uint64_t fingerprint, const wire::PlanAndMod
 
 Parameters RunOverSockets(Job job, const wire::PlanAndModel* next, const WorkerProcess& worker,
                           std::vector<wire::WorkerReport>* reports) {
-  return RunNodes(ScheduledHere(std::move(job)), kFingerprint, next, worker, reports);
+  const auto take = [&, workers = job.cluster().workers()](ZmqRuntime& scheduler) {
+    if (reports != nullptr) *reports = TakeReports(scheduler, static_cast<size_t>(workers));
+  };
+  return RunNodes(ScheduledHere(std::move(job)), kFingerprint, next, worker, take);
 }
 
-void RunProgramsOverSockets(const Job& job, const WorkerProgram& program) {
+wire::End RunProgramsOverSockets(const Job& job, const WorkerProgram& program) {
   const std::string text = ScheduledHere(job).ShortDebugString();
   const JobConfig config = ParseJobConfig(text, "the test's job");
   const auto worker = [&](const WorkerSessionOptions& options) {
     program({.job_text = text, .rank = options.wanted_rank, .host = options.host});
     return Parameters();
   };
-  RunNodes(config.job, config.fingerprint, nullptr, worker, nullptr);
+  wire::End end;
+  RunNodes(config.job, config.fingerprint, nullptr, worker,
+           [&](ZmqRuntime& scheduler) { end = TakeEnd(scheduler); });
+  return end;
 }
 
 Parameters TrainOverSockets(const SimulatedClusterOptions& options, const wire::PlanAndModel* next,

@@ -27,9 +27,10 @@ using WorkerProcess = std::function<Parameters(const WorkerSessionOptions& optio
 Parameters RunOverSockets(Job job, const wire::PlanAndModel* next, const WorkerProcess& worker,
                           std::vector<wire::WorkerReport>* reports = nullptr);
 
-// Likewise of programs that use the front door. They catch what they throw.
+// Likewise of programs that use the front door. They catch what they throw, and end the job; how,
+// as the scheduler knows it.
 using WorkerProgram = std::function<void(const SessionOptions& options)>;
-void RunProgramsOverSockets(const Job& job, const WorkerProgram& program);
+wire::End RunProgramsOverSockets(const Job& job, const WorkerProgram& program);
 
 // With values and gradients in the session's own memory.
 Parameters TrainOnHosts(WorkerSession& session, const TrainingWork& work);
