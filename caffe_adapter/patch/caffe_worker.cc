@@ -1,6 +1,8 @@
 #include "poseidon/caffe_worker.h"
 
+#include <cstdint>
 #include <exception>
+#include <string>
 
 #include "caffe_adapter/patch/distributed_solver.h"
 #include "client/front/model_message.h"
@@ -22,6 +24,7 @@ class ProgramSolver : public PatchedSolver {
       throw ConfigError("the solver makes " + std::to_string(passes_) +
                         " passes in an iteration; it must make 1 or more");
     }
+    for (const LayerSpec& layer : model_.layers()) CheckRows(layer);
   }
 
   const ModelSpec& model() const override { return model_; }
@@ -46,6 +49,16 @@ class ProgramSolver : public PatchedSolver {
     Model model = solver.model();
     model.optimizer = {.type = OptimizerType::kMeanGradient};
     return ToModelSpec(model);
+  }
+
+  // Each pass fills as much of a factor as the others.
+  void CheckRows(const LayerSpec& layer) const {
+    const int64_t rows = layer.inner_product().rows();
+    if (rows % passes_ == 0) return;
+    throw ConfigError("the inner product of layer \"" + layer.name() + "\" has " +
+                      std::to_string(rows) + " rows, but the solver makes " +
+                      std::to_string(passes_) + " passes in an iteration; `rows` counts those of " +
+                      "all passes, which have equally many");
   }
 
   CaffeWorker::Solver& solver_;

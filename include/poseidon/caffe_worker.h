@@ -61,7 +61,8 @@ class CaffeWorker {
 
     // The layers that learn, without blobs that do not. The optimizer is the solver's own affair
     // and not looked at; `batch` and `inner_product` count the samples of all passes of an
-    // iteration. `iterations` is what is left to do.
+    // iteration, and each pass has as many of an inner product's rows. `iterations` is what is left
+    // to do.
     virtual Model model() const = 0;
     // Forward and backward passes that add up to one gradient.
     virtual int passes() const { return 1; }

@@ -365,6 +365,26 @@ TEST(PatchedTraining, ACaffeWorkerIsNotForAJobWithLocalSteps) {
                                   "every step"));
 }
 
+struct UnequalPasses : Nothing {
+  Model model() const override {
+    return {.layers = {{.name = "fc",
+                        .blobs = {{.shape = {2, 3}}},
+                        .inner_product = {{.outputs = 2, .inputs = 3, .rows = 5}}}}};
+  }
+  int passes() const override { return 2; }
+};
+
+// Before it looks for a scheduler, too.
+TEST(PatchedTraining, ACaffeWorkersPassesHaveEquallyManyRows) {
+  UnequalPasses solver;
+  const std::string job =
+      "cluster { workers: 2 servers: 1 scheduler_host: '127.0.0.1' scheduler_port: 1 "
+      "join_deadline_seconds: 0.1 }";
+  EXPECT_EQ(ErrorOf([&] { CaffeWorker({.job_text = job}, solver); }),
+            "the inner product of layer \"fc\" has 5 rows, but the solver makes 2 passes in an "
+            "iteration; `rows` counts those of all passes, which have equally many");
+}
+
 // As from a snapshot of the last iteration.
 TEST(PatchedTraining, WhereNoIterationIsLeftThereIsNothingToFinish) {
   SimulatedClusterOptions options = MixedTraining(0, std::chrono::microseconds(50));
