@@ -127,9 +127,15 @@ void CheckInnerProduct(const Layer& layer, const InnerProduct& product) {
   }
 }
 
+// PyTorch's optimizers have the numbers of SetGroups instead, and the mean gradient is left to the
+// program.
+bool ReadsMultipliers(OptimizerType type) {
+  return type != OptimizerType::kPyTorchSgd && type != OptimizerType::kPyTorchAdamW &&
+         type != OptimizerType::kMeanGradient;
+}
+
 void CheckSomethingLearns(const Model& model) {
-  // The mean gradient is left to the program, whatever the multipliers are.
-  if (model.optimizer.type == OptimizerType::kMeanGradient) return;
+  if (!ReadsMultipliers(model.optimizer.type)) return;
   for (const Layer& layer : model.layers) {
     for (const Blob& blob : layer.blobs) {
       if (blob.lr_mult > 0) return;

@@ -107,8 +107,8 @@ struct Optimizer {
 // The same on all workers of a job.
 struct Model {
   std::string name = {};
-  // In forward order; at least one, names all different. Something in them learns: with all
-  // multipliers 0 only OptimizerType::kMeanGradient makes sense.
+  // In forward order; at least one, names all different. Something in them learns: not all lr_mult
+  // are 0, unless the optimizer reads none (kPyTorchSgd, kPyTorchAdamW, kMeanGradient).
   std::vector<Layer> layers;
   Optimizer optimizer = {};
   int64_t batch = 1;       // samples that one worker computes in an iteration; 0: not known

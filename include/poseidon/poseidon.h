@@ -103,7 +103,8 @@ typedef struct poseidon_session_options {
 typedef struct poseidon_blob {
   const int64_t* shape;  // each extent at least 1
   int axes;
-  float lr_mult;  // 1 for what simply learns; 0: stays as it is
+  // 0 or more, on all workers the same. Read neither by a model's `optimizer` nor without one.
+  float lr_mult;
   float decay_mult;
   int group;  // poseidon::Blob::group
 } poseidon_blob;
