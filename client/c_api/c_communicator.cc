@@ -15,34 +15,33 @@ namespace {
 // Thirty years, which in nanoseconds are still a number of 64 bits.
 constexpr double kLongestDeadline = 1e9;
 
-CommunicatorOptions ToOptions(const poseidon_communicator_options* from) {
-  if (from == nullptr) throw ConfigError("the options are a null pointer");
-  if (from->ranks < 1 || from->endpoints == nullptr) {
-    throw ConfigError("a communicator of " + std::to_string(from->ranks) +
+CommunicatorOptions ToOptions(const poseidon_communicator_options& from) {
+  if (from.ranks < 1 || from.endpoints == nullptr) {
+    throw ConfigError("a communicator of " + std::to_string(from.ranks) +
                       " ranks needs as many endpoints");
   }
   CommunicatorOptions options;
-  options.rank = from->rank;
-  for (int rank = 0; rank < from->ranks; ++rank) {
-    options.endpoints.push_back(TextOf(from->endpoints[rank]));
+  options.rank = from.rank;
+  for (int rank = 0; rank < from.ranks; ++rank) {
+    options.endpoints.push_back(TextOf(from.endpoints[rank]));
   }
-  if (!TextOf(from->bind_host).empty()) options.bind_host = from->bind_host;
-  if (from->lanes != 0) options.lanes = from->lanes;
-  if (from->deadline_seconds != 0) {
-    if (!(from->deadline_seconds > 0 && from->deadline_seconds <= kLongestDeadline)) {
-      throw ConfigError("deadline_seconds is " + std::to_string(from->deadline_seconds) +
+  if (!TextOf(from.bind_host).empty()) options.bind_host = from.bind_host;
+  if (from.lanes != 0) options.lanes = from.lanes;
+  if (from.deadline_seconds != 0) {
+    if (!(from.deadline_seconds > 0 && from.deadline_seconds <= kLongestDeadline)) {
+      throw ConfigError("deadline_seconds is " + std::to_string(from.deadline_seconds) +
                         "; it must be between 0 and " + std::to_string(kLongestDeadline));
     }
     options.deadline = std::chrono::duration_cast<std::chrono::nanoseconds>(
-        std::chrono::duration<double>(from->deadline_seconds));
+        std::chrono::duration<double>(from.deadline_seconds));
   }
-  options.key_file = TextOf(from->key_file);
-  if (from->networks < 0 || (from->networks > 0 && from->allow == nullptr)) {
-    throw ConfigError("allow has " + std::to_string(from->networks) + " networks" +
-                      (from->allow == nullptr ? " at a null pointer" : ""));
+  options.key_file = TextOf(from.key_file);
+  if (from.networks < 0 || (from.networks > 0 && from.allow == nullptr)) {
+    throw ConfigError("allow has " + std::to_string(from.networks) + " networks" +
+                      (from.allow == nullptr ? " at a null pointer" : ""));
   }
-  for (int i = 0; i < from->networks; ++i) options.allow.push_back(TextOf(from->allow[i]));
-  options.interrupted = InterruptedBy(from->interrupted, from->context);
+  for (int i = 0; i < from.networks; ++i) options.allow.push_back(TextOf(from.allow[i]));
+  options.interrupted = InterruptedBy(from.interrupted, from.context);
   return options;
 }
 
@@ -79,11 +78,11 @@ using poseidon::Communicator;
 int poseidon_communicator_create(const poseidon_communicator_options* options,
                                  poseidon_communicator** communicator) {
   return CCall([&] {
-    if (communicator == nullptr) {
-      throw poseidon::Error(poseidon::ExitCode::kFailure, "the result is null");
+    if (options == nullptr || communicator == nullptr) {
+      throw poseidon::Error(poseidon::ExitCode::kFailure, "the options or the result is null");
     }
     *communicator = nullptr;
-    *communicator = new poseidon_communicator(poseidon::ToOptions(options));
+    *communicator = new poseidon_communicator(poseidon::ToOptions(*options));
   });
 }
 

@@ -30,8 +30,10 @@
 //
 // Errors: a function that returns int returns 0, or one of the exit codes of docs/errors.md
 // (poseidon/error.h: ExitCode); poseidon_last_error() then says what happened, where, and what to
-// do. No exception leaves the library. Arguments that a caller can get wrong (a null handle, a
-// layer that is not there, calls out of order) are errors of code 1, too.
+// do. No exception leaves the library. Arguments that a caller can get wrong are errors, too. Of
+// code 1 are a null pointer for a handle, for the options of a new one or for a result, a layer
+// that is not there, and calls out of order. Of code 2 is what is given and can't work: options, a
+// model, numbers of items, items at a null pointer.
 //
 // In a job with `recovery`, a session's call returns POSEIDON_REWOUND, which is no exit code, where
 // the class throws poseidon::Rewound (poseidon/rewound.h); and POSEIDON_LEFT, no exit code either,

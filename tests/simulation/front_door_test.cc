@@ -12,6 +12,7 @@
 
 #include "poseidon/caffe_worker.h"
 #include "poseidon/error.h"
+#include "poseidon/poseidon.h"
 #include "poseidon/session.h"
 #include "tests/simulation/socket_training.h"
 
@@ -152,6 +153,39 @@ TEST(FrontDoor, WhatIsNoExceptionEndsACaffeWorker) {
   FailingSolver solver(false);
   ExpectANumberIsHeardOf([&](const SessionOptions& options) {
     return std::make_unique<CaffeWorker>(options, solver);
+  });
+}
+
+// And the session goes on.
+TEST(FrontDoor, NullPointersThatASessionInCIsGivenHaveTheCodesOfTheHeader) {
+  Job job = TwoPrograms();
+  job.mutable_cluster()->set_workers(1);
+  RunProgramsOverSockets(job, [](const SessionOptions& from) {
+    poseidon_session_options options{};
+    options.job_text = from.job_text.c_str();
+    options.host = from.host.c_str();
+    poseidon_session* session = nullptr;
+    ASSERT_EQ(poseidon_session_create(&options, &session), 0) << poseidon_last_error();
+    EXPECT_EQ(poseidon_session_declare(session, nullptr, 0), 2) << "model";
+    poseidon_model model{};
+    model.layer_count = 1;
+    EXPECT_EQ(poseidon_session_declare(session, &model, 0), 2) << "layers";
+    EXPECT_EQ(poseidon_session_memory(session, 0, nullptr), 1) << "memory";
+    EXPECT_EQ(poseidon_session_layers_sent_with(session, 0, nullptr, nullptr), 1) << "results";
+    EXPECT_EQ(poseidon_session_set_groups(session, nullptr, 1), 2) << "groups";
+    EXPECT_EQ(poseidon_session_restore_optimizer_state(session, nullptr, 1), 2) << "state";
+    EXPECT_EQ(poseidon_session_send_statistics(session, nullptr, 1), 2) << "statistics";
+    const int64_t extent = 1;
+    poseidon_blob blob{};
+    blob.shape = &extent;
+    blob.axes = 1;
+    poseidon_layer layer{};
+    layer.name = "only";
+    layer.blobs = &blob;
+    layer.blob_count = 1;
+    model.layers = &layer;
+    EXPECT_EQ(poseidon_session_declare(session, &model, 0), 0) << poseidon_last_error();
+    poseidon_session_destroy(session);
   });
 }
 

@@ -119,6 +119,43 @@ TEST(CInterface, MistakesAreCodesWithASentence) {
   poseidon_communicator_destroy(all);
 }
 
+TEST(CInterface, NullPointersHaveTheCodesOfTheHeader) {
+  const std::vector<std::string> endpoints = FreeEndpoints(1);
+  const std::vector<const char*> texts = Texts(endpoints);
+  const poseidon_communicator_options ranks = OptionsOf(0, texts);
+  poseidon_communicator* all = nullptr;
+  ASSERT_EQ(poseidon_communicator_create(&ranks, &all), 0) << poseidon_last_error();
+  poseidon_communicator* other = nullptr;
+  const poseidon_session_options options{};
+  poseidon_session* session = nullptr;
+  float one = 1;
+  const int64_t count = 1;
+  struct Call {
+    const char* what;
+    int code;
+    int expected;
+  };
+  const Call calls[] = {
+      {"session_create: options", poseidon_session_create(nullptr, &session), 1},
+      {"session_create: result", poseidon_session_create(&options, nullptr), 1},
+      {"session_create: both", poseidon_session_create(nullptr, nullptr), 1},
+      {"session_declare: handle", poseidon_session_declare(nullptr, nullptr, 0), 1},
+      {"session_memory: handle", poseidon_session_memory(nullptr, 0, nullptr), 1},
+      {"communicator_create: options", poseidon_communicator_create(nullptr, &other), 1},
+      {"communicator_create: result", poseidon_communicator_create(&ranks, nullptr), 1},
+      {"communicator_create: both", poseidon_communicator_create(nullptr, nullptr), 1},
+      {"all_reduce: handle", poseidon_communicator_all_reduce(nullptr, &one, 1, nullptr), 1},
+      {"all_reduce: floats", poseidon_communicator_all_reduce(all, nullptr, 1, nullptr), 2},
+      {"all_reduce: no floats", poseidon_communicator_all_reduce(all, nullptr, 0, nullptr), 0},
+      {"all_gather: handle", poseidon_communicator_all_gather(nullptr, &one, &count, nullptr), 1},
+      {"all_gather: floats", poseidon_communicator_all_gather(all, nullptr, &count, nullptr), 2},
+      {"all_gather: counts", poseidon_communicator_all_gather(all, &one, nullptr, nullptr), 2},
+      {"barrier: handle", poseidon_communicator_barrier(nullptr), 1},
+  };
+  for (const Call& call : calls) EXPECT_EQ(call.code, call.expected) << call.what;
+  poseidon_communicator_destroy(all);
+}
+
 TEST(CInterface, AWaitIsInterrupted) {
   const std::vector<std::string> endpoints = FreeEndpoints(2);
   const std::vector<const char*> texts = Texts(endpoints);
