@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <malloc.h>
 
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -147,6 +148,19 @@ TEST(ScheduleRunnerTest, RoundedSumsHaveTheSameBitsEverywhere) {
       }
     }
   }
+}
+
+// The mean would fit in both cases.
+TEST(ScheduleRunnerTest, InFp16ASumOverTheWorkersHasToFit) {
+  constexpr int kWorkers = 64;
+  const auto mean_of = [](float gradient) {
+    std::vector<std::vector<Floats>> values(
+        1, std::vector<Floats>(kWorkers, Floats(kWorkers, gradient)));
+    Cluster(RING, kWorkers, kWorkers, {.type = CodecType::kFp16}, 1.0F / kWorkers, 3).Run(values);
+    return values[0][0];
+  };
+  EXPECT_THAT(mean_of(1000), testing::Each(testing::FloatNear(1000, kWorkers * 0x1p-11F * 1000)));
+  EXPECT_THAT(mean_of(1100), testing::Each(std::numeric_limits<float>::infinity()));
 }
 
 // Worker 0 of a ring of two, by hand: sends piece 0, adds piece 1, sends it, takes piece 0.
