@@ -28,8 +28,10 @@ bool HasFourNumbers(const caffe::BlobProto& blob) {
   return blob.has_num() || blob.has_channels() || blob.has_height() || blob.has_width();
 }
 
+using Places = std::set<std::pair<size_t, size_t>>;
+
 // Where the values of a layer's blob are in NetValues.
-std::pair<size_t, size_t> Place(const NetDescription& net, size_t layer, size_t blob) {
+Places::value_type Place(const NetDescription& net, size_t layer, size_t blob) {
   const std::optional<ParameterOwner>& owner = net.layers[layer].parameters[blob].owner;
   if (!owner) return {layer, blob};
   return {static_cast<size_t>(owner->layer), static_cast<size_t>(owner->blob)};
@@ -69,22 +71,54 @@ bool IsGroupOf(const NetDescription& net, const std::string& name) {
   });
 }
 
+// Whether the file has a group for the layer. One of other groups only is on the way to layers with
+// slashes in their names.
+bool HasGroupOf(const Hdf5File& file, const LayerDescription& layer) {
+  const std::string group = "data/" + layer.name();
+  const std::vector<std::string> names = file.NamesIn(group);
+  if (names.empty()) return file.Has(group);
+  return std::ranges::any_of(names, [](const std::string& name) {
+    return name.find_first_not_of("0123456789") == std::string::npos;
+  });
+}
+
+// The layer with the blobs that the file has for it, up to one that it lacks. A shared blob that
+// the file does not have in this layer is one without a shape; other layers have it, or none.
+caffe::LayerParameter ReadHdf5Layer(const Hdf5File& file, const LayerDescription& layer) {
+  caffe::LayerParameter stored;
+  stored.set_name(layer.name());
+  // One more than wanted shows that there are too many.
+  for (size_t b = 0; b <= layer.parameters.size(); ++b) {
+    const std::string dataset = DatasetOf(layer, b);
+    if (file.Has(dataset)) {
+      *stored.add_blobs() = ToBlobProto(file.ShapeOf(dataset), file.Read(dataset));
+    } else if (b < layer.parameters.size() && layer.parameters[b].owner) {
+      stored.add_blobs();
+    } else {
+      break;
+    }
+  }
+  return stored;
+}
+
 // The layers of `net` with the blobs that the file has for them, and others that have some.
 caffe::NetParameter ReadHdf5(const std::string& path, const NetDescription& net) {
   const Hdf5File file(path);
   caffe::NetParameter model;
+  Places there;  // so far
   for (size_t l = 0; l < net.layers.size(); ++l) {
-    caffe::LayerParameter layer;
-    layer.set_name(net.layers[l].name());
+    caffe::LayerParameter layer = ReadHdf5Layer(file, net.layers[l]);
     const size_t wanted = net.layers[l].parameters.size();
-    // One more than wanted shows that there are too many.
-    for (size_t b = 0; b <= wanted; ++b) {
-      const auto [owner, blob] = b < wanted ? Place(net, l, b) : std::pair(l, b);
-      const std::string dataset = DatasetOf(net.layers[owner], blob);
-      if (!file.Has(dataset)) break;
-      *layer.add_blobs() = ToBlobProto(file.ShapeOf(dataset), file.Read(dataset));
+    const auto stored = static_cast<size_t>(layer.blobs_size());
+    size_t given = 0;
+    for (size_t b = 0; b < std::min(stored, wanted); ++b) {
+      if (layer.blobs(static_cast<int>(b)).has_shape()) there.insert(Place(net, l, b));
+      if (there.contains(Place(net, l, b))) ++given;
     }
-    if (layer.blobs_size() > 0) *model.add_layer() = std::move(layer);
+    // A layer that owns nothing has a group in Caffe's files, in this project's none.
+    const bool is_there = HasGroupOf(file, net.layers[l]) ? given > 0 || stored != wanted
+                                                          : given > 0 && given == wanted;
+    if (is_there) *model.add_layer() = std::move(layer);
   }
   for (const std::string& name : file.NamesIn("data")) {
     // Caffe writes a group for layers without blobs, too.
@@ -232,7 +266,8 @@ std::string ToString(const CopiedLayers& layers) {
 }
 
 CopiedLayers ReadCaffemodel(const std::string& path, const NetDescription& net, NetValues& values) {
-  const caffe::NetParameter model = IsHdf5Path(path) ? ReadHdf5(path, net) : ReadUpgraded(path);
+  const bool is_hdf5 = IsHdf5Path(path);
+  const caffe::NetParameter model = is_hdf5 ? ReadHdf5(path, net) : ReadUpgraded(path);
   std::map<std::string, const caffe::LayerParameter*> layers;
   for (const caffe::LayerParameter& layer : model.layer()) {
     // The first of a name could be another layer without blobs.
@@ -254,6 +289,7 @@ CopiedLayers ReadCaffemodel(const std::string& path, const NetDescription& net, 
                       " blobs; the net's has " + std::to_string(layer.parameters.size()));
     }
     for (int b = 0; b < stored.blobs_size(); ++b) {
+      if (is_hdf5 && !stored.blobs(b).has_shape()) continue;  // a shared one of other layers
       if (!HasShape(stored.blobs(b), layer.parameters[b].shape)) {
         throw DataError(where + "blob " + std::to_string(b) + " is " +
                         ToString(BlobProtoShape(stored.blobs(b))) + "; the net's is " +

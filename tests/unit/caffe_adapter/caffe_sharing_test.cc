@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "caffe_adapter/files/caffemodel.h"
+#include "caffe_adapter/files/hdf5_file.h"
+#include "caffe_adapter/files/hdf5_writer.h"
 #include "caffe_adapter/net/net.h"
 #include "proto/text_format.h"
 #include "tests/unit/temporary_directory.h"
@@ -150,6 +152,105 @@ TEST(CaffeSharingTest, ModelsHoldSharedValuesInEachLayerThatUsesThem) {
   EXPECT_EQ(read[1][0], std::vector<float>(9, 7)) << "the last one holds, as in Caffe";
   EXPECT_TRUE(read[2][0].empty());
   EXPECT_EQ(read[2][1], values[2][1]);
+}
+
+// Layers of three outputs, one after the other, whose weights are one parameter.
+NetDescription Alike(const std::vector<std::string>& names) {
+  std::string layers;
+  std::string bottom = "x";
+  for (const std::string& name : names) {
+    layers += InnerProduct(name, bottom, std::string("param { name: 'w' }") + kThree);
+    bottom = name;
+  }
+  return Describe(layers);
+}
+
+// Of models, in each of Caffe's formats that the build has.
+std::vector<std::string> ModelNames() {
+  return HasHdf5() ? std::vector<std::string>{"m", "m.h5"} : std::vector<std::string>{"m"};
+}
+
+// In HDF5 a shared blob is written once: in the layer that owned it in the net of the file.
+TEST(CaffeSharingTest, AFileMayHaveSharedValuesInAnotherLayerThanTheOwner) {
+  const TemporaryDirectory directory;
+  const std::vector<float> weights(9, 2);
+  for (const std::string& name : ModelNames()) {
+    const std::string path = directory.Path(name);
+    WriteCaffemodel(path, Alike({"b", "c"}), {{}, {weights, {1, 2, 3}}, {{}, {4, 5, 6}}});
+    NetValues read = {{}, {std::vector<float>(9, 0), {7, 8, 9}}, {{}, {}}, {{}, {}}};
+    EXPECT_EQ(ToString(ReadCaffemodel(path, Alike({"a", "b", "c"}), read)),
+              "copied b, c; not in the file: a")
+        << name;
+    EXPECT_EQ(read, (NetValues{{}, {weights, {7, 8, 9}}, {{}, {1, 2, 3}}, {{}, {4, 5, 6}}}))
+        << name;
+  }
+}
+
+TEST(CaffeSharingTest, ANewLayerThatSharesKeepsTheRest) {
+  const TemporaryDirectory directory;
+  const std::vector<float> weights(9, 2);
+  for (const std::string& name : ModelNames()) {
+    const std::string path = directory.Path(name);
+    WriteCaffemodel(path, Alike({"a"}), {{}, {weights, {1, 2, 3}}});
+    NetValues read = {{}, {{}, {}}, {{}, {4, 5, 6}}};
+    EXPECT_EQ(ToString(ReadCaffemodel(path, Alike({"a", "b"}), read)),
+              "copied a; not in the file: b")
+        << name;
+    EXPECT_EQ(read, (NetValues{{}, {weights, {1, 2, 3}}, {{}, {4, 5, 6}}})) << name;
+  }
+}
+
+TEST(CaffeSharingTest, AShareOfAnotherShapeIsWrittenAndRead) {
+  const TemporaryDirectory directory;
+  const NetDescription net = Describe(
+      InnerProduct("a", "x", std::string("param { name: 'w' }") + kThree) +
+      "layer { name: 'y' type: 'Input' top: 'y' input_param { shape { dim: 1 dim: 1 } } }" +
+      InnerProduct("b", "y",
+                   "param { name: 'w' share_mode: PERMISSIVE }"
+                   " inner_product_param { num_output: 9 bias_term: false }"));
+  const NetValues written = {{}, {std::vector<float>(9, 2), {1, 2, 3}}, {}, {{}}};
+  for (const std::string& name : ModelNames()) {
+    WriteCaffemodel(directory.Path(name), net, written);
+    NetValues read = {{}, {{}, {}}, {}, {{}}};
+    EXPECT_EQ(ToString(ReadCaffemodel(directory.Path(name), net, read)), "copied a, b") << name;
+    EXPECT_EQ(read, written) << name;
+  }
+}
+
+// Caffe writes a group for each layer, and only what a layer owns into it. With a parameter that is
+// no longer shared Caffe refuses such a file ("Incompatible number of blobs").
+TEST(CaffeSharingTest, ALayerWhoseGroupLacksABlobIsRefused) {
+  if (!HasHdf5()) GTEST_SKIP() << "this build has no HDF5";
+  const TemporaryDirectory directory;
+  const std::string path = directory.Path("m.h5");
+  const std::vector<float> weights(9, 2);
+  Hdf5Writer file(path);
+  for (const char* group : {"data", "data/x", "data/a", "data/b"}) file.AddGroup(group);
+  file.AddFloats("data/a/0", {3, 3}, weights);
+  file.Write();
+  const std::string no_bias = " inner_product_param { num_output: 3 bias_term: false }";
+  const auto net = [&no_bias](const std::string& param) {
+    return Describe(InnerProduct("a", "x", param + no_bias) +
+                    InnerProduct("b", "a", param + no_bias));
+  };
+  NetValues read = {{}, {{}}, {{}}};
+  EXPECT_EQ(ToString(ReadCaffemodel(path, net("param { name: 'w' }"), read)), "copied a, b");
+  EXPECT_EQ(read, (NetValues{{}, {weights}, {{}}}));
+  EXPECT_EQ(MessageOf<DataError>([&] { ReadCaffemodel(path, net(""), read); }),
+            path + ": layer \"b\": has 0 blobs; the net's has 1");
+}
+
+// A group may be there for other layers only.
+TEST(CaffeSharingTest, ALayerWhoseNameBeginsOthersIsNotTakenForTheirGroup) {
+  if (!HasHdf5()) GTEST_SKIP() << "this build has no HDF5";
+  const TemporaryDirectory directory;
+  const std::string path = directory.Path("m.h5");
+  WriteCaffemodel(path, Describe(InnerProduct("a/b", "x", kThree)),
+                  {{}, {std::vector<float>(9, 2), {1, 2, 3}}});
+  const NetDescription net =
+      Describe(InnerProduct("a/b", "x", kThree) + InnerProduct("a", "x", kThree));
+  NetValues read = {{}, {{}, {}}, {{}, {}}};
+  EXPECT_EQ(ToString(ReadCaffemodel(path, net, read)), "copied a/b; not in the file: a");
 }
 
 }  // namespace
