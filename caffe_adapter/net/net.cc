@@ -123,6 +123,7 @@ class Describer {
       shapes_[layer.top(i)] = shapes.tops[i];
     }
     description.loss_weights = LossWeights(input, type);
+    description.loss_by_default = type.loss && layer.loss_weight_size() == 0;
     description.parameters = std::move(shapes.parameters);
     SetBatch(description);
     net_.layers.push_back(std::move(description));

@@ -54,7 +54,10 @@ struct LayerDescription {
   caffe::LayerParameter parameter;  // as written, with `phase` set to the net's, without `blobs`
   std::vector<BlobDescription> bottoms;
   std::vector<BlobDescription> tops;
-  std::vector<float> loss_weights;               // one a top; 0 where the top is no loss
+  std::vector<float> loss_weights;  // one a top; 0 where the top is no loss
+  // The first weight is that of a loss layer which is written without one. In Caffe it counts in
+  // the loss, but in the top's gradient only where no layer that leads to a loss reads the top.
+  bool loss_by_default = false;
   std::vector<ParameterDescription> parameters;  // Caffe's `blobs`, in its order
   Location where;                                // of the layer in its file, for later errors
   std::optional<ShapeSource> shape_source = std::nullopt;  // of a layer that reads samples

@@ -1,7 +1,5 @@
 #include "worker/torch/torch_config.h"
 
-#include <glog/logging.h>
-
 #include <algorithm>
 #include <string>
 
@@ -24,24 +22,6 @@ void OnDevices(int devices, ModelSpec& model) {
   for (LayerSpec& layer : *model.mutable_layers()) {
     if (!layer.has_inner_product()) continue;
     layer.mutable_inner_product()->set_rows(layer.inner_product().rows() * devices);
-  }
-}
-
-// The loss of the train net becomes a replica's part of the mean over all devices' samples
-// (worker/worker_net.h).
-void ShareLoss(int devices, const NetDescription& net, SolverNet& train) {
-  DescribeOptions phase;
-  phase.state = train.state;
-  const std::vector<int> layers = LayersInPhase(train.net, train.phase, phase);
-  CHECK_EQ(layers.size(), net.layers.size());
-  for (size_t i = 0; i < layers.size(); ++i) {
-    const std::vector<float>& weights = net.layers[i].loss_weights;
-    if (std::all_of(weights.begin(), weights.end(), [](float weight) { return weight == 0; })) {
-      continue;
-    }
-    caffe::LayerParameter& layer = *train.net.mutable_layer(layers[i]);
-    layer.clear_loss_weight();
-    for (const float weight : weights) layer.add_loss_weight(weight / static_cast<float>(devices));
   }
 }
 
@@ -149,20 +129,17 @@ class TorchEngineConfig : public EngineConfig {
       CheckOneWrittenBatch(solver_.train);
       batch_per_device_ = job_.training().batch_per_worker() / devices();
     }
-    if (devices() == 1) return;
+    if (devices() == 1 || batch_per_device_) return;
     const NetDescription net = DescribeNet(solver_.train);
-    if (!batch_per_device_) {
-      if (net.batch % devices() != 0) {
-        throw ConfigError(config_.path + ": the net's batch size, " + std::to_string(net.batch) +
-                          ", is what the " + std::to_string(devices()) +
-                          " devices of a worker (cluster.devices_per_worker) share, but they can't "
-                          "share it equally; set training.batch_per_worker to a multiple");
-      }
-      CheckOneBatch(net, devices());
-      CheckNoStepsAreShared(net, devices());
-      batch_per_device_ = net.batch / devices();
+    if (net.batch % devices() != 0) {
+      throw ConfigError(config_.path + ": the net's batch size, " + std::to_string(net.batch) +
+                        ", is what the " + std::to_string(devices()) +
+                        " devices of a worker (cluster.devices_per_worker) share, but they can't "
+                        "share it equally; set training.batch_per_worker to a multiple");
     }
-    ShareLoss(devices(), net, solver_.train);
+    CheckOneBatch(net, devices());
+    CheckNoStepsAreShared(net, devices());
+    batch_per_device_ = net.batch / devices();
   }
 
   TrainerOptions trainer_options() const override {
@@ -224,6 +201,7 @@ class TorchEngineConfig : public EngineConfig {
     options.seed = Seed();
     options.label_smoothing = training.large_batch().label_smoothing();
     options.batch_per_worker = batch_per_device_;
+    options.replicas = devices();
     options.passes = trainer_options().passes.most();
     options.threads = std::max(1, training.threads() / devices());
     options.device = device;

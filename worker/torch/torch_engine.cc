@@ -37,7 +37,8 @@ void CheckSmoothing(const TorchEngineOptions& options, const NetDescription& net
                     "training.large_batch.label_smoothing has no effect; leave it out");
 }
 
-// `batch`: instead of the net's. The losses' weights are multiplied by `share`.
+// `batch`: instead of the net's. The losses' weights are multiplied by `share`, and are a replica's
+// part of the mean over all replicas' samples (worker/worker_net.h).
 NetDescription DescribeTrainNet(const TorchEngineOptions& options, std::optional<int64_t> batch,
                                 float share) {
   DescribeOptions describe;
@@ -48,7 +49,9 @@ NetDescription DescribeTrainNet(const TorchEngineOptions& options, std::optional
   CheckSmoothing(options, net);
   for (LayerDescription& layer : net.layers) {
     layer.label_smoothing = options.label_smoothing;
-    for (float& weight : layer.loss_weights) weight *= share;
+    for (float& weight : layer.loss_weights) {
+      weight = weight / static_cast<float>(options.replicas) * share;
+    }
   }
   return net;
 }

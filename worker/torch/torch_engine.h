@@ -24,6 +24,7 @@ struct TorchEngineOptions {
   bool shuffle = true;  // of the training data; test data is read in the order of its database
   uint64_t seed = 1;    // of parameters, shuffling, cropping, mirroring, dropout
   std::optional<int64_t> batch_per_worker;    // instead of the train net's batch size
+  int replicas = 1;                           // that a worker's batch is shared by, this among them
   int64_t passes = 1;                         // of an iteration, at most
   int threads = 1;                            // of the arithmetic, at least 1
   float label_smoothing = 0;                  // of SoftmaxWithLoss in the train net

@@ -390,18 +390,18 @@ void TorchNet::Unscale(int step_index, const GradientBuffers& target) {
 }
 
 Tensors TorchNet::TakeTopGradients(int step_index) {
-  const std::vector<float>& loss_weights = description_.layers[step_index].loss_weights;
+  const LayerDescription& layer = description_.layers[step_index];
   const std::vector<int>& tops = steps_[step_index].tops;
   Tensors gradients;
   for (size_t i = 0; i < tops.size(); ++i) {
     NetValue& top = values_[tops[i]];
     at::Tensor gradient = std::exchange(top.gradient, {});
-    if (loss_weights[i] != 0) {
-      at::Tensor own = at::full(top.data.sizes(), loss_weights[i], top.data.options());
+    if (layer.loss_weights[i] == 0) {
+      top.data.reset();  // all who read it are done
+    } else if (!layer.loss_by_default || !gradient.defined()) {
+      at::Tensor own = at::full(top.data.sizes(), layer.loss_weights[i], top.data.options());
       if (scaler_) own.mul_(scaler_->scale());
       gradient = gradient.defined() ? gradient.add(own) : own;
-    } else {
-      top.data.reset();  // all who read it are done
     }
     gradients.push_back(gradient);
   }

@@ -190,6 +190,38 @@ TEST_F(TorchNetTest, PropagateDownStopsTheGradient) {
   EXPECT_NE(open.gradients[0][0], 0.0F);
 }
 
+// By hand: w is 1, so the loss w^2 / 2 is 1/2 and falls by 1. `reader` is what reads the loss.
+std::string LossOfOneWeight(const std::string& loss_weight, const std::string& reader) {
+  return "layer { name: 'd' type: 'DummyData' top: 'x' top: 'y' dummy_data_param {"
+         " shape { dim: 1 dim: 1 } data_filler { value: 1 } data_filler { value: 0 } } }"
+         "layer { name: 'ip' type: 'InnerProduct' bottom: 'x' top: 'ip' inner_product_param {"
+         " num_output: 1 bias_term: false weight_filler { value: 1 } } }"
+         "layer { name: 'l' type: 'EuclideanLoss' bottom: 'ip' bottom: 'y' top: 'l' " +
+         loss_weight + " } layer { name: 'r' bottom: 'l' " + reader + " }";
+}
+
+// Caffe splits no top for the weight that it gives a loss itself, so the reader's gradient takes
+// the place of that weight. With a rate of 1 one iteration leaves w = 0.9.
+TEST_F(TorchNetTest, AWeightThatALossIsWrittenWithoutIsNotInTheGradientOfItsReaders) {
+  const auto check = [this](const std::string& loss_weight, const std::string& reader, float loss,
+                            float gradient) {
+    TorchEngineOptions options = Options(LossOfOneWeight(loss_weight, reader));
+    for (options.replicas = 1; options.replicas <= 2; ++options.replicas) {
+      Subject subject(options);
+      const auto replicas = static_cast<float>(options.replicas);
+      EXPECT_FLOAT_EQ(subject.Iterate(0), loss / replicas) << reader << loss_weight << replicas;
+      EXPECT_FLOAT_EQ(subject.gradients.at(0).at(0), gradient / replicas)
+          << reader << loss_weight << replicas;
+    }
+  };
+  const std::string tenth =
+      "type: 'Power' top: 'r' loss_weight: 1 power_param { scale: 0.1 power: 1 }";
+  check("", tenth, 0.55F, 0.1F);
+  check("loss_weight: 1", tenth, 0.55F, 1.1F);
+  check("", "type: 'Silence'", 0.5F, 1);
+  check("", "propagate_down: false " + tenth, 0.55F, 1);
+}
+
 TEST_F(TorchNetTest, DummyDataOfWorkersIsThatOfOneWithAllSamples) {
   const std::string net = kData + InnerProduct("a", "x", "") +
                           "layer { name: 'l' type: 'EuclideanLoss' bottom: 'a' bottom: 'y' }";
