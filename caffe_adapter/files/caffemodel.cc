@@ -6,10 +6,12 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <fstream>
 #include <iterator>
 #include <map>
 #include <optional>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include "caffe_adapter/files/hdf5_file.h"
@@ -69,6 +71,16 @@ bool IsGroupOf(const NetDescription& net, const std::string& name) {
   return std::ranges::any_of(net.layers, [&](const LayerDescription& layer) {
     return layer.name() == name || layer.name().starts_with(name + "/");
   });
+}
+
+// Whether a model is HDF5's, by its first bytes: whatever its name is, Caffe looks at the content.
+bool BeginsAsHdf5(const std::string& path) {
+  constexpr std::string_view kSignature = "\x89HDF\r\n\x1a\n";
+  CheckRegularFile(path, ExitCode::kDataError);
+  std::ifstream file(path, std::ios::binary);
+  std::string begin(kSignature.size(), 0);
+  file.read(begin.data(), static_cast<std::streamsize>(begin.size()));
+  return begin == kSignature;
 }
 
 // Whether the file has a group for the layer. One of other groups only is on the way to layers with
@@ -266,7 +278,7 @@ std::string ToString(const CopiedLayers& layers) {
 }
 
 CopiedLayers ReadCaffemodel(const std::string& path, const NetDescription& net, NetValues& values) {
-  const bool is_hdf5 = IsHdf5Path(path);
+  const bool is_hdf5 = IsHdf5Path(path) || BeginsAsHdf5(path);
   const caffe::NetParameter model = is_hdf5 ? ReadHdf5(path, net) : ReadUpgraded(path);
   std::map<std::string, const caffe::LayerParameter*> layers;
   for (const caffe::LayerParameter& layer : model.layer()) {

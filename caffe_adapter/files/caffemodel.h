@@ -16,8 +16,8 @@
 
 namespace poseidon {
 
-// Whether a model or solverstate of that name is in Caffe's HDF5 format, instead of binary
-// Protobuf.
+// Whether a model or solverstate of that name is written in Caffe's HDF5 format, instead of binary
+// Protobuf, and a solverstate read.
 bool IsHdf5Path(const std::string& path);
 
 // The shape of a stored blob, also where an older file has num, channels, height and width instead.
@@ -70,9 +70,10 @@ struct CopiedLayers {
 std::string ToString(const CopiedLayers& layers);
 
 // Sets values from the file's layers of the same name, as Caffe does: layers that the file lacks
-// keep theirs, layers that the net lacks are passed over. A file of an older format is upgraded
-// (caffe_adapter/net/upgrade.h). Throws DataError if a layer's number of blobs or a blob's shape
-// differs, and for a file none of whose layers with blobs the net has: the model of another net.
+// keep theirs, layers that the net lacks are passed over. HDF5 is known by the name or by the
+// file's first bytes. A file of an older format is upgraded (caffe_adapter/net/upgrade.h). Throws
+// DataError if a layer's number of blobs or a blob's shape differs, and for a file none of whose
+// layers with blobs the net has: the model of another net.
 CopiedLayers ReadCaffemodel(const std::string& path, const NetDescription& net, NetValues& values);
 
 }  // namespace poseidon

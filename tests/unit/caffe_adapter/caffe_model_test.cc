@@ -176,6 +176,30 @@ TEST_P(CaffeModelFormatTest, WhatTheNetLacksIsSaid) {
 
 INSTANTIATE_TEST_SUITE_P(Formats, CaffeModelFormatTest, ::testing::Values("m", "m.h5"));
 
+TEST(CaffeModelTest, Hdf5IsKnownWhateverTheFilesName) {
+  if (!HasHdf5()) GTEST_SKIP() << "this build has no HDF5";
+  const TemporaryDirectory directory;
+  const NetDescription net = Describe(4);
+  const NetValues written = RandomValues(net, 1);
+  WriteCaffemodel(directory.Path("m.h5"), net, written);
+  std::filesystem::rename(directory.Path("m.h5"), directory.Path("m.hdf5"));
+  NetValues read = RandomValues(net, 2);
+  ReadCaffemodel(directory.Path("m.hdf5"), net, read);
+  EXPECT_EQ(read, written);
+}
+
+// Without the library, it is that which is told.
+TEST(CaffeModelTest, WhatBeginsAsHdf5IsNotTakenForAProtobufMessage) {
+  const TemporaryDirectory directory;
+  const std::string path = directory.Path("m.caffemodel");
+  std::ofstream(path, std::ios::binary) << "\x89HDF\r\n\x1a\n";
+  const NetDescription net = Describe(4);
+  NetValues values = RandomValues(net, 1);
+  EXPECT_THAT(MessageOf<DataError>([&] { ReadCaffemodel(path, net, values); }),
+              HasSubstr(HasHdf5() ? ": is no HDF5 file or is truncated or corrupt"
+                                  : ": reading HDF5 needs its library, which this build lacks"));
+}
+
 // It says nothing of the file, and training must not go back behind it for that.
 TEST(CaffeModelDeathTest, AFileThatCanNotBeReadForAMomentIsNotTakenForOneThatIsCutOff) {
   const TemporaryDirectory directory;
