@@ -10,9 +10,7 @@
 #include <iterator>
 #include <map>
 #include <optional>
-#include <set>
 #include <string_view>
-#include <utility>
 
 #include "caffe_adapter/files/hdf5_file.h"
 #include "caffe_adapter/files/hdf5_writer.h"
@@ -308,6 +306,7 @@ CopiedLayers ReadCaffemodel(const std::string& path, const NetDescription& net, 
                         ToString(layer.parameters[b].shape));
       }
       const auto [owner, blob] = Place(net, l, b);
+      result.places.emplace(owner, blob);
       values[owner][blob] = BlobValues(stored.blobs(b), where + "blob " + std::to_string(b));
     }
   }

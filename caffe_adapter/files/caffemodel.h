@@ -5,8 +5,10 @@
 
 #include <cstdint>
 #include <limits>
+#include <set>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "caffe_adapter/net/net.h"
@@ -65,6 +67,9 @@ struct CopiedLayers {
   std::vector<std::string> copied;
   std::vector<std::string> kept;
   std::vector<std::string> passed_over;
+  // What has the file's values now: layer and blob of NetValues. With shared ones an owner may have
+  // them that the file lacks.
+  std::set<std::pair<size_t, size_t>> places;
 };
 // "copied conv1, conv2; not in the file: fc; not in the net: fc8".
 std::string ToString(const CopiedLayers& layers);

@@ -5,6 +5,7 @@
 
 #include <set>
 #include <span>
+#include <utility>
 
 #include "caffe_adapter/files/caffemodel.h"
 #include "caffe_adapter/net/filler.h"
@@ -46,18 +47,22 @@ using Tell = std::function<void(const std::string&)>;
 
 void ReadWeights(const std::vector<std::string>& weights, const NetDescription& net,
                  NetValues& values, const Tell& tell) {
-  std::set<std::string> filled;
-  for (const LayerDescription& layer : net.layers) {
-    if (layer.owned_floats() > 0) filled.insert(layer.name());
+  std::set<std::pair<size_t, size_t>> filled;  // layer and blob
+  for (size_t l = 0; l < net.layers.size(); ++l) {
+    for (size_t b = 0; b < net.layers[l].parameters.size(); ++b) {
+      if (!net.layers[l].parameters[b].owner) filled.emplace(l, b);
+    }
   }
   const bool has_values = !filled.empty();
   for (const std::string& path : weights) {
     const CopiedLayers layers = ReadCaffemodel(path, net, values);
-    for (const std::string& layer : layers.copied) filled.erase(layer);
+    for (const auto& place : layers.places) filled.erase(place);
     if (has_values) tell(path + ": " + ToString(layers));
   }
   if (filled.empty()) return;
-  tell("warning: no file has values for " + Listed(filled) +
+    std::set<std::string> lacking;
+    for (const auto& [layer, blob] : filled) lacking.insert(net.layers[layer].name());
+    tell("warning: no file has values for " + Listed(lacking) +
        ", so the score is that of what the fillers give there; layers are found by their names");
 }
 

@@ -12,6 +12,7 @@
 #include <set>
 
 #include "caffe_adapter/convert/dataset_writer.h"
+#include "caffe_adapter/files/caffemodel.h"
 #include "caffe_adapter/files/hdf5_file.h"
 #include "caffe_adapter/files/hdf5_writer.h"
 #include "core/error.h"
@@ -19,6 +20,7 @@
 #include "proto/text_format.h"
 #include "tests/unit/temporary_directory.h"
 #include "worker/torch/layers/torch_data_layer.h"
+#include "worker/torch/score.h"
 #include "worker/torch/torch_engine.h"
 
 namespace poseidon {
@@ -440,6 +442,34 @@ TEST_F(ReadTogetherTest, ABadLabelOfLayersThatReadIndependentlyIsThatOfASample) 
   Subject subject(options);
   EXPECT_THAT(MessageOf<DataError>([&] { subject.Iterate(0); }),
               HasSubstr("the label of sample 3 of the batch is 3"));
+}
+
+// What ScoreNet tells of a net of such layers, with the values that a file has for `b`.
+std::string ToldOfScore(const TemporaryDirectory& directory, const std::string& layers) {
+  SolverNet net{.net = {}, .phase = caffe::TEST, .state = {}, .locate = {}};
+  const std::string loss = "layer { name: 'l' type: 'EuclideanLoss' bottom: 'b' bottom: 'y' }";
+  ParseText(kData + layers + loss, "net", net.net);
+  caffe::NetParameter model;
+  ParseText(
+      "layer { name: 'b' blobs { shape { dim: 3 dim: 3 } data: [1, 2, 3, 4, 5, 6, 7, 8, 9] }"
+      " blobs { shape { dim: 3 } data: [1, 2, 3] } }",
+      "model", model);
+  const std::string path = directory.Path("b.caffemodel");
+  WriteBinaryFile(path, model);
+  std::string told;
+  ScoreNet(net, {path}, 1, 1, [&told](const std::string& news) { told += news + "\n"; });
+  return told;
+}
+
+TEST_F(TorchNetTest, WhatAnOwnerSharesMayComeFromAnotherLayersValues) {
+  const std::string share = "param { name: 'w' }";
+  const std::string both = share + " param { name: 'v' }";
+  EXPECT_EQ(ToldOfScore(directory_, InnerProduct("a", "x", both) + InnerProduct("b", "a", both)),
+            directory_.Path("b.caffemodel") + ": copied b; not in the file: a\n");
+  EXPECT_THAT(
+      ToldOfScore(directory_, InnerProduct("a", "x", share) + InnerProduct("b", "a", share)),
+      HasSubstr("warning: no file has values for a, so"))
+      << "a's bias is its own";
 }
 
 TEST_F(TorchNetTest, LayersThatTestsShareInAnotherWayAreRefused) {
