@@ -123,6 +123,7 @@ class CaffePatch::Impl {
         }),
         after_backward_([this](int index) {
           OnLayer(index, [this](int layer) { distributed_->AfterBackward(layer); });
+          if (index == 0) EndPass();
         }),
         solver_callback_([this] { OnStart(); }, [this] { OnGradientsReady(); }) {
     ::caffe::Caffe::set_solver_count(session_.workers());
@@ -188,6 +189,8 @@ class CaffePatch::Impl {
       }
       distributed_->OnStart();
       ReportTest();
+      loss_of_passes_ = 0;
+      passes_done_ = 0;
       in_iteration_ = true;
     });
   }
@@ -199,9 +202,19 @@ class CaffePatch::Impl {
     if (layer) Guarded([&] { action(*layer); });
   }
 
+  // The next pass writes over the losses. Those of the last one can wait until all gradients have
+  // left.
+  void EndPass() {
+    if (in_iteration_ && ++passes_done_ < adapter_->passes()) loss_of_passes_ += adapter_->Loss();
+  }
+
+  // The loss is the mean of the passes', as Caffe itself tells it.
   void OnGradientsReady() {
     in_iteration_ = false;
-    Guarded([this] { distributed_->OnGradientsReady([this] { return adapter_->Loss(); }); });
+    const auto loss = [this] {
+      return (loss_of_passes_ + adapter_->Loss()) / static_cast<float>(adapter_->passes());
+    };
+    Guarded([this, &loss] { distributed_->OnGradientsReady(loss); });
   }
 
   // Of a fork's mistake the session hears nothing: its threads are not there, and the training goes
@@ -243,6 +256,8 @@ class CaffePatch::Impl {
   SolverCallback solver_callback_;
   bool started_ = false;  // its first iteration, or has tried to
   bool in_iteration_ = false;
+  int passes_done_ = 0;       // of this iteration
+  float loss_of_passes_ = 0;  // their sum, without that of the last one
   bool finished_ = false;
 };
 
