@@ -376,8 +376,10 @@ class SchedulerActor : public Actor {
   // workers are to tell of again, if they have done it.
   std::optional<int64_t> unreported_;
   int64_t report_from_ = 0;
-  std::set<NodeId> leaving_;  // who has asked to leave
-  std::set<NodeId> hung_;     // whom the exchange waited for when it hung last
+  std::set<NodeId> leaving_;  // who is about to leave
+  // Workers that have asked to leave themselves, also those that had to stay.
+  std::set<NodeId> wish_to_leave_;
+  std::set<NodeId> hung_;  // whom the exchange waited for when it hung last
   // How often each rank has been lost since the last iteration was done.
   std::map<NodeId, int> losses_without_progress_;
   int64_t first_iteration_ = 0;  // of the training

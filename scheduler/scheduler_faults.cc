@@ -15,10 +15,12 @@ constexpr double kStallCollection = 0.2;
 void SchedulerActor::OnFailed(const Envelope& envelope, Outbox& outbox) {
   wire::End end;
   if (!end.ParseFromString(envelope.body.ToString())) return;
-  // The others go on without who is about to leave, also where it can't wait for that.
+  // The others go on without who is about to leave, also where it can't wait for that or had to
+  // stay.
   const NodeId& node = envelope.from.node;
   const bool interrupted = end.exit_code() == static_cast<int>(ExitCode::kInterrupted);
-  if (interrupted && leaving_.contains(node) && members_.contains(node)) {
+  const bool leaves = leaving_.contains(node) || wish_to_leave_.contains(node);
+  if (interrupted && leaves && members_.contains(node)) {
     return Lose({node}, end.reason(), {}, outbox);
   }
   // The failed node has its own exit code; for the others it is a lost peer.

@@ -37,6 +37,7 @@ void SchedulerActor::Lose(const std::vector<NodeId>& nodes, const std::string& c
     members_.erase(id);
     roster_.Forget(id);
     leaving_.erase(id);
+    wish_to_leave_.erase(id);
     ++losses_without_progress_[id];
   }
   Tell("lost " + names + ": " + cause, outbox);

@@ -298,6 +298,20 @@ TEST_F(ElasticSchedulerTest, ALeaverThatCanNotWaitIsLost) {
   EXPECT_TRUE(HasSent(MessageKind::kHold));
 }
 
+// By a second SIGTERM, after the scheduler has said no to the first.
+TEST_F(ElasticSchedulerTest, AWorkerThatHadToStayIsLostAlone) {
+  options_.job.mutable_elastic()->set_min_workers(2);
+  StartScheduler();
+  BeginTraining();
+  AskToLeave(kWorkers[1]);
+  EXPECT_THAT(Notices(), testing::HasSubstr("worker 1 (node, process 0) can't leave: 2"));
+  Tell(kWorkers[1], MessageKind::kFailed, MakeEnd(ExitCode::kInterrupted, "interrupted"));
+  EXPECT_TRUE(HasSent(MessageKind::kHold));
+  Hold();
+  SayReady();
+  EXPECT_TRUE(HasSent(MessageKind::kStart));
+}
+
 // It is the only one that has the parameters.
 TEST_F(ElasticSchedulerTest, ALeaverStaysWhereALossHasLeftTooFew) {
   BeginTraining();
