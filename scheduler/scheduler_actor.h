@@ -31,6 +31,7 @@
 // ends before. It may send kAskSnapshot and kStopTraining at any time, and kLostProcess.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -294,9 +295,13 @@ class SchedulerActor : public Actor {
   void SendPlan(const wire::PlanAndModel& plan, Outbox& outbox);
   void Refuse(const wire::Node& node, const std::string& reason, Outbox& outbox,
               ExitCode code = ExitCode::kRefused);
-  // To who is no member, but has told where it is.
-  static void Answer(const wire::Node& guest, MessageKind kind, const wire::End& end,
-                     Outbox& outbox);
+  // Whether the process is one that can be a node, and says where it is.
+  static bool CanBeAnswered(const wire::Node& guest);
+  // To who is no member.
+  void Answer(const wire::Node& guest, MessageKind kind, const wire::End& end, Outbox& outbox);
+  // One that no node can have, so that its route disturbs nobody. Guests take turns: under one
+  // address an answer would be lost with the next one's route, if it has not left by then.
+  Address GuestAddress(const wire::Node& guest);
   void End(ExitCode code, const std::string& reason, Outbox& outbox);
   void End(const wire::End& end, Outbox& outbox);
   void EnterPhase(Phase phase, Outbox& outbox);
@@ -376,7 +381,9 @@ class SchedulerActor : public Actor {
   // workers are to tell of again, if they have done it.
   std::optional<int64_t> unreported_;
   int64_t report_from_ = 0;
-  std::set<NodeId> leaving_;  // who is about to leave
+  std::array<std::string, kGuests> guests_;  // the endpoints of those that were answered last
+  int next_guest_ = 0;                       // whose place the next one takes
+  std::set<NodeId> leaving_;                 // who is about to leave
   // Workers that have asked to leave themselves, also those that had to stay.
   std::set<NodeId> wish_to_leave_;
   std::set<NodeId> hung_;  // whom the exchange waited for when it hung last

@@ -53,10 +53,7 @@ void SchedulerActor::OnLeave(const Envelope& envelope, Outbox& outbox) {
 
 void SchedulerActor::OnLeaveRequest(const Envelope& envelope, Outbox& outbox) {
   wire::LeaveRequest request;
-  if (!request.ParseFromString(envelope.body.ToString()) ||
-      request.from().endpoints_size() <= kControlLane) {
-    return;
-  }
+  if (!request.ParseFromString(envelope.body.ToString()) || !CanBeAnswered(request.from())) return;
   const NodeId worker{Role::kWorker, request.worker()};
   std::optional<std::string> why_not;
   if (!HasBegun()) {

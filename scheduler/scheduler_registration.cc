@@ -2,25 +2,22 @@
 // waits for one (docs/recovery.md), or too late.
 #include <glog/logging.h>
 
+#include <algorithm>
+
 #include "proto/lanes.h"
 #include "scheduler/scheduler_actor.h"
 #include "transport/membership/member.h"
 
 namespace poseidon {
 
-namespace {
-
-// Whether the node is one that can register, and says where it is to be answered.
-bool CanRegister(const wire::Node& node) {
-  const Role role = IdOf(node).role;
-  return (role == Role::kWorker || role == Role::kServer) && node.endpoints_size() > kControlLane;
+bool SchedulerActor::CanBeAnswered(const wire::Node& guest) {
+  const Role role = IdOf(guest).role;
+  return (role == Role::kWorker || role == Role::kServer) && guest.endpoints_size() > kControlLane;
 }
-
-}  // namespace
 
 void SchedulerActor::OnRegister(const Envelope& envelope, Outbox& outbox) {
   wire::Register request;
-  if (!request.ParseFromString(envelope.body.ToString()) || !CanRegister(request.node())) return;
+  if (!request.ParseFromString(envelope.body.ToString()) || !CanBeAnswered(request.node())) return;
   if (request.base() != 0 && request.base() != options_.epoch) {
     return Refuse(
         request.node(),
@@ -138,10 +135,20 @@ void SchedulerActor::Refuse(const wire::Node& node, const std::string& reason, O
 
 void SchedulerActor::Answer(const wire::Node& guest, MessageKind kind, const wire::End& end,
                             Outbox& outbox) {
-  // An address that no admitted node can have, so that its route disturbs nobody.
-  const Address address{{static_cast<Role>(guest.role()), -1}, kControlLane};
+  const Address address = GuestAddress(guest);
   outbox.routes.push_back({address, guest.endpoints(kControlLane)});
   outbox.Send(MakeEnvelope(kind, address, end));
+}
+
+Address SchedulerActor::GuestAddress(const wire::Node& guest) {
+  const std::string& endpoint = guest.endpoints(kControlLane);
+  auto place = std::ranges::find(guests_, endpoint);
+  if (place == guests_.end()) {
+    place = guests_.begin() + next_guest_;
+    *place = endpoint;
+    next_guest_ = (next_guest_ + 1) % kGuests;
+  }
+  return {{IdOf(guest).role, -1 - static_cast<int>(place - guests_.begin())}, kControlLane};
 }
 
 void SchedulerActor::AnswerAfterEnd(const wire::Register& request, Outbox& outbox) {

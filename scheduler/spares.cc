@@ -5,8 +5,8 @@
 namespace poseidon {
 namespace {
 
-// Ranks from here downwards; -1 is the address of those that are refused.
-constexpr int kFirstRank = -2;
+// Ranks from here downwards.
+constexpr int kFirstRank = -1 - kGuests;
 
 }  // namespace
 

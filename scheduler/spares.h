@@ -15,6 +15,10 @@
 
 namespace poseidon {
 
+// Processes that are no nodes have ranks below 0: first so many guests, who are answered and
+// forgotten, then the spares.
+constexpr int kGuests = 64;
+
 struct Spare {
   Address address;  // that no node with a rank has
   wire::Register request;

@@ -42,7 +42,7 @@ TEST(SparesTest, HasOneAddressThatNoOtherHas) {
   const auto second = spares.Keep(Request(Role::kWorker, 2), {});
   EXPECT_EQ(spares.Keep(Request(Role::kWorker, 1), {}), first);
   EXPECT_NE(first, second);
-  EXPECT_LT(first->node.rank, -1);
+  EXPECT_LT(first->node.rank, -kGuests);
   // Nor one that comes when another is gone.
   ASSERT_TRUE(spares.Take(Role::kWorker));
   EXPECT_NE(spares.Keep(Request(Role::kWorker, 3), {}), second);

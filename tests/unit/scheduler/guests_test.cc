@@ -1,0 +1,83 @@
+// Who is answered by a scheduler without being a node of its job: those that are refused, and
+// `poseidon leave`.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+
+#include "scheduler/spares.h"
+#include "tests/unit/scheduler/scheduler_testing.h"
+
+namespace poseidon {
+namespace {
+
+class GuestsTest : public SchedulerTest {
+ protected:
+  static wire::Node Guest(Role role, const std::string& endpoint) {
+    wire::Node guest;
+    guest.set_role(static_cast<uint32_t>(role));
+    guest.add_endpoints(endpoint);
+    return guest;
+  }
+
+  // Where the refusal of a process with this endpoint goes.
+  Address Refuse(Role role, const std::string& endpoint) {
+    wire::Register request;
+    *request.mutable_node() = Guest(role, endpoint);
+    request.mutable_node()->set_rank(1000);  // there is none such
+    request.set_incarnation(1000);
+    Send(MakeEnvelope(MessageKind::kRegister, Here(kControlLane), request));
+    const auto refusal =
+        std::ranges::find(outbox_.messages, MessageKind::kRefused, &Envelope::kind);
+    if (refusal == outbox_.messages.end() || outbox_.routes.size() != 1) {
+      ADD_FAILURE() << endpoint << " was not refused";
+      return {};
+    }
+    EXPECT_EQ(outbox_.routes[0].to, refusal->to);
+    EXPECT_EQ(outbox_.routes[0].endpoint, endpoint);
+    return refusal->to;
+  }
+
+  void AskThatLeaves(const NodeId& worker, const wire::Node& guest) {
+    wire::LeaveRequest request;
+    request.set_worker(worker.rank);
+    *request.mutable_from() = guest;
+    Send(MakeEnvelope(MessageKind::kLeave, Here(kControlLane), request));
+  }
+};
+
+// The first one's socket may not be connected when the second one's answer is sent.
+TEST_F(GuestsTest, TwoThatAreRefusedHaveAnAddressEach) {
+  const Address first = Refuse(Role::kWorker, "tcp://127.0.0.1:1");
+  const Address second = Refuse(Role::kWorker, "tcp://127.0.0.1:2");
+  EXPECT_NE(first, second);
+  EXPECT_EQ(Refuse(Role::kWorker, "tcp://127.0.0.1:1"), first);
+  EXPECT_EQ(Refuse(Role::kWorker, "tcp://127.0.0.1:2"), second);
+}
+
+TEST_F(GuestsTest, HoweverManyTheyAreTheirAddressesAreFew) {
+  std::set<Address> addresses;
+  for (int port = 1; port <= 3 * kGuests; ++port) {
+    addresses.insert(Refuse(Role::kWorker, "tcp://127.0.0.1:" + std::to_string(port)));
+  }
+  EXPECT_EQ(addresses.size(), static_cast<size_t>(kGuests));
+  for (const Address& address : addresses) EXPECT_LT(address.node.rank, 0);
+}
+
+// A route is a socket that stays.
+TEST_F(GuestsTest, OneThatCanBeNoNodeIsNotAnswered) {
+  BeginTraining();
+  for (const int role : {0, 1, 7, 1000}) {
+    AskThatLeaves(kWorkers[0], Guest(static_cast<Role>(role), "tcp://127.0.0.1:1"));
+    EXPECT_TRUE(outbox_.routes.empty()) << role;
+    EXPECT_FALSE(HasSent(MessageKind::kLeave)) << role;
+  }
+  AskThatLeaves(kWorkers[0], Guest(Role::kWorker, "tcp://127.0.0.1:1"));
+  EXPECT_EQ(outbox_.routes.size(), 1u);
+  EXPECT_TRUE(HasSent(MessageKind::kLeave));
+}
+
+}  // namespace
+}  // namespace poseidon
