@@ -162,8 +162,7 @@ std::optional<Error> EndIn(const Envelope& envelope) {
   return Error(ExitCode::kFailure, "training has ended well, and " + result);
 }
 
-// It tells of another job's end to whoever asks for this one's. Whoever has come so far has the
-// port that the job's nodes ask: nobody else runs the job.
+// It tells of another job's end to whoever asks for this one's.
 void RemoveEarlierSummary() {
   std::error_code ignored;  // the next one replaces it, too
   if (!FLAGS_out.empty()) std::filesystem::remove(FLAGS_out + "/summary.json", ignored);
@@ -230,7 +229,9 @@ ExitCode Run() {
     if (const std::optional<Error> end = EndIn(envelope)) end_deadline.Start(*end);
     if (interruption.Asked()) runtime.Post(InterruptedStop());
   });
+  // Whoever has come so far has the port that the job's nodes ask: nobody else runs the job.
   RemoveEarlierSummary();
+  if (monitor) monitor->Announce();
   // It reads again what a long job has written down, which the nodes are not to wait for once they
   // are heard.
   JobWatch watch(runtime, config.job, FLAGS_launched, journal.get(), monitor.get());

@@ -22,10 +22,19 @@ MonitorOptions OptionsOf(const Monitor& monitor) {
   return {monitor.address(), monitor.port(), token};
 }
 
+// Empty if there is none, or it can't be read.
+std::string TextIn(const std::string& url_file) {
+  try {
+    return ReadRegularFile(url_file, ExitCode::kFailure);
+  } catch (const Error&) {
+    return "";
+  }
+}
+
 // Of the monitor that has left this file; 0 if there is none, or it does not tell.
 int PortLeftIn(const std::string& url_file) {
   try {
-    const std::string text = ReadRegularFile(url_file, ExitCode::kFailure);
+    const std::string text = TextIn(url_file);
     return ParseMonitorAddress(text.substr(0, text.find('\n'))).port;
   } catch (const Error&) {
     return 0;
@@ -37,7 +46,9 @@ int PortLeftIn(const std::string& url_file) {
 JobMonitor::JobMonitor(const Job& job, const std::string& out)
     : tracker_(job, SteadyNow()), url_file_(out.empty() ? "" : out + "/" + kUrlFile) {
   Listen(job.monitor());
-  if (!url_file_.empty()) WriteUrl(job.monitor().token_file());
+  const std::string& token_file = job.monitor().token_file();
+  where_ = url() + "\n" +
+           (token_file.empty() ? "" : std::filesystem::absolute(token_file).string() + "\n");
 }
 
 void JobMonitor::Listen(const Monitor& monitor) {
@@ -55,14 +66,12 @@ void JobMonitor::Listen(const Monitor& monitor) {
   server_.emplace(options, board_);
 }
 
-void JobMonitor::WriteUrl(const std::string& token_file) {
+void JobMonitor::Announce() {
+  if (url_file_.empty()) return;
   try {
-    WriteFileAtomically(
-        url_file_,
-        server_->url() + "\n" +
-            (token_file.empty() ? "" : std::filesystem::absolute(token_file).string() + "\n"));
+    WriteFileAtomically(url_file_, where_);
   } catch (const Error& error) {
-    LOG(WARNING) << error.what() << "; the monitor is at " << server_->url()
+    LOG(WARNING) << error.what() << "; the monitor is at " << url()
                  << ", where poseidon status does not find it by the directory";
   }
 }
@@ -71,7 +80,9 @@ JobMonitor::~JobMonitor() {
   board_.Close();
   server_.reset();
   std::error_code ignored;
-  if (!url_file_.empty()) std::filesystem::remove(url_file_, ignored);
+  if (!url_file_.empty() && TextIn(url_file_) == where_) {
+    std::filesystem::remove(url_file_, ignored);
+  }
 }
 
 void JobMonitor::Publish(Time now) {

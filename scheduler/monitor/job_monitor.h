@@ -3,6 +3,7 @@
 //
 //   JobMonitor monitor(job, out);
 //   std::cout << monitor.url();
+//   monitor.Announce();  // once nobody else can be the job's scheduler
 //   monitor.tracker().OnProgress(progress, SteadyNow());
 //   monitor.Publish(SteadyNow());  // again and again
 //   monitor.End(end, SteadyNow());
@@ -29,15 +30,19 @@ class JobMonitor {
   // another scheduler has written down is to be restored before, so that nothing that is counted
   // falls to 0 and comes back. `out` is the output directory, empty: there is none. Where any port
   // will do it is that of the scheduler before, if that one was killed and so has left its file:
-  // whoever looks at it sees the job go on. A file that can't be written is a warning. Throws
-  // ConfigError if the token can't be read, or nothing can listen there.
+  // whoever looks at it sees the job go on. Throws ConfigError if the token can't be read, or
+  // nothing can listen there.
   JobMonitor(const Job& job, const std::string& out);
   // Waits for those who follow the job, as MonitorServer does; meanwhile the file says where it is.
+  // One that another monitor has written stays.
   ~JobMonitor();
   JobMonitor(const JobMonitor&) = delete;
   JobMonitor& operator=(const JobMonitor&) = delete;
 
   const std::string& url() const { return server_->url(); }
+  // Writes the file; that it can't be written is a warning. A scheduler that was started by mistake
+  // beside that of the job ends before it comes to this, and leaves the job's file as it is.
+  void Announce();
   StatusTracker& tracker() { return tracker_; }
   // Shows what the tracker knows, if that has not been done just now.
   void Publish(Time now);
@@ -46,11 +51,11 @@ class JobMonitor {
 
  private:
   void Listen(const Monitor& monitor);
-  void WriteUrl(const std::string& token_file);
 
   StatusTracker tracker_;
   StatusBoard board_;
   std::string url_file_;                 // empty: there is none
+  std::string where_;                    // what it says
   std::optional<MonitorServer> server_;  // until the end
   Time published_{};
 };

@@ -357,6 +357,7 @@ TEST(JobMonitorTest, SaysInTheOutputDirectoryWhereItIs) {
   const std::string path = directory.Path(JobMonitor::kUrlFile);
   {
     JobMonitor monitor(job, directory.Path(""));
+    monitor.Announce();
     std::ifstream file(path);
     std::string url;
     std::getline(file, url);
@@ -415,10 +416,21 @@ TEST_F(MonitorUrlTest, IsAnotherWhereThePortIsTaken) {
   }
 }
 
+// As of a scheduler that was started by mistake, and ends as it finds the job's port taken.
+TEST_F(MonitorUrlTest, StaysThatOfTheJobWhenAnotherMonitorEnds) {
+  JobMonitor monitor(job_, out_);
+  monitor.Announce();
+  { const JobMonitor by_mistake(job_, out_); }
+  std::string url;
+  std::getline(std::ifstream(path_), url);
+  EXPECT_EQ(url, monitor.url());
+}
+
 // A directory in its place is for a full disk.
 TEST_F(MonitorUrlTest, ThatCanNotBeWrittenIsNoEnd) {
   std::filesystem::create_directories(path_ + "/full");
   JobMonitor monitor(job_, out_);
+  monitor.Announce();
   monitor.Publish(SteadyNow());
   EXPECT_EQ(nlohmann::json::parse(FetchStatus(ParseMonitorAddress(monitor.url())))["job"], "job");
 }
