@@ -27,9 +27,12 @@
 namespace poseidon {
 namespace {
 
-// What a signal handler does can only be kept where it finds it without an argument.
-std::atomic<bool> signal_came[NSIG] = {};
-static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler must not lock");
+// What a signal handler does and needs can only be kept where it finds it without an argument:
+// when each signal came that nobody has asked for since, 0 if none did,
+std::atomic<int64_t> signal_came[NSIG] = {};
+// and after how many nanoseconds another one of its kind ends the process.
+std::atomic<int64_t> signal_patience[NSIG] = {};
+static_assert(std::atomic<int64_t>::is_always_lock_free, "a signal handler must not lock");
 
 // Of one of kEndingSignals.
 SignalEffect& EffectOf(SignalEffects& effects, int signal) {
@@ -156,6 +159,21 @@ void KillAfterAll() {
   alarm(static_cast<unsigned>(ToSeconds(kTimeForLastWords)));
 }
 
+void EndAtSignal(int) {
+  KillAfterAll();
+  RemoveUnfinishedFiles();
+  _exit(static_cast<int>(ExitCode::kInterrupted));
+}
+
+// For whoever asks about it. A thread that does not come to that may hang in a read from a disk
+// that does not answer, and would leave its user no signal but SIGKILL.
+void NoteSignal(int signal) {
+  const int64_t now = SteadyNow().count();  // by clock_gettime, which a handler may call
+  int64_t before = 0;
+  if (signal_came[signal].compare_exchange_strong(before, now)) return;
+  if (now - before >= signal_patience[signal]) EndAtSignal(signal);
+}
+
 }  // namespace
 
 int RunProgram(const std::string& name, const char* argv0, const std::function<ExitCode()>& body) {
@@ -183,22 +201,22 @@ void EndAtOnce(const std::string& name, const Error& error) {
   _exit(static_cast<int>(error.exit_code()));
 }
 
-void EndOnSignals() {
-  Handle([](int) {
-    KillAfterAll();
-    RemoveUnfinishedFiles();
-    _exit(static_cast<int>(ExitCode::kInterrupted));
-  });
-}
+void EndOnSignals() { Handle(EndAtSignal); }
 
 SignalEffect ParseSignalEffect(const std::string& flag, const std::string& text) {
   if (const std::optional<SignalEffect> effect = FindSignalEffect(text)) return *effect;
   throw ConfigError("--" + flag + " is \"" + text + "\"; it must be snapshot, stop, none or end");
 }
 
-Interruption::Interruption(SignalEffects effects) : first_effects_(effects), effects_(effects) {
-  for (const int signal : kEndingSignals) signal_came[signal] = false;
-  Handle([](int signal) { signal_came[signal] = true; });
+Interruption::Interruption(SignalEffects effects, Duration patience)
+    : first_effects_(effects), effects_(effects) {
+  for (const int signal : kEndingSignals) {
+    const SignalEffect effect = EffectOf(effects_, signal);
+    const bool ends = effect == SignalEffect::kEnd || effect == SignalEffect::kStop;
+    signal_patience[signal] = (ends ? patience : Duration::max()).count();
+    signal_came[signal] = 0;
+  }
+  Handle(NoteSignal);
 }
 
 Interruption::~Interruption() { EndOnSignals(); }
@@ -206,7 +224,7 @@ Interruption::~Interruption() { EndOnSignals(); }
 bool Interruption::Pending() {
   for (const int signal : kEndingSignals) {
     if (pending_ || EffectOf(effects_, signal) != SignalEffect::kEnd) continue;
-    if (!signal_came[signal]) continue;
+    if (signal_came[signal] == 0) continue;
     pending_ = true;
     EndOnSignals();
   }
@@ -216,7 +234,7 @@ bool Interruption::Pending() {
 bool Interruption::Asked() const {
   SignalEffects effects = first_effects_;
   return std::ranges::any_of(kEndingSignals, [&effects](int signal) {
-    return EffectOf(effects, signal) == SignalEffect::kEnd && signal_came[signal];
+    return EffectOf(effects, signal) == SignalEffect::kEnd && signal_came[signal] != 0;
   });
 }
 
@@ -224,7 +242,7 @@ std::optional<Interruption::Request> Interruption::TakeRequest() {
   for (const int signal : kEndingSignals) {
     const SignalEffect effect = EffectOf(effects_, signal);
     if (effect != SignalEffect::kStop && effect != SignalEffect::kSnapshot) continue;
-    if (!signal_came[signal].exchange(false)) continue;
+    if (signal_came[signal].exchange(0) == 0) continue;
     if (effect == SignalEffect::kStop) {
       for (const int other : kEndingSignals) {
         SignalEffect& its = EffectOf(effects_, other);

@@ -37,15 +37,22 @@ SignalEffect ParseSignalEffect(const std::string& flag, const std::string& text)
 // not end the process; at most one lives at a time. The second signal, after Pending has told of
 // the first, ends the process at once, as does any after the Interruption's life. A signal whose
 // effect is a snapshot or a stop is a request instead; after a stop was taken, the next signal that
-// asked for one is as any other. Belongs to one thread, but for Asked.
+// asked for one is as any other. If nobody asks, as the thread is busy or hangs, the second signal
+// of a kind that is to end or to stop the program ends the process at once, if it does not come
+// right after the first. Belongs to one thread, but for Asked.
 class Interruption {
  public:
+  // Of two signals that are meant as one, as a terminal's and the parent's, the second comes
+  // sooner; a loop asks more often.
+  static constexpr Duration kPatience = Seconds(2);
+
   struct Request {
     int signal = 0;
     SignalEffect effect = SignalEffect::kStop;  // or kSnapshot
   };
 
-  explicit Interruption(SignalEffects effects = {});
+  // `patience`: how long after the first the second signal ends the process that has not asked.
+  explicit Interruption(SignalEffects effects = {}, Duration patience = kPatience);
   ~Interruption();
   Interruption(const Interruption&) = delete;
   Interruption& operator=(const Interruption&) = delete;

@@ -204,6 +204,56 @@ TEST(ProgramDeathTest, AfterAStopTheNextSignalIsAnInterruption) {
       testing::ExitedWithCode(kInterruptedCode), "");
 }
 
+// As the thread that is to ask reads from a disk which does not answer.
+TEST(ProgramDeathTest, TheSecondSignalEndsWhoDoesNotAsk) {
+  for (const SignalEffect effect : {SignalEffect::kEnd, SignalEffect::kStop}) {
+    EXPECT_EXIT(
+        {
+          const Interruption interruption({.sigint = effect}, Duration::zero());
+          raise(SIGINT);
+          raise(SIGTERM);
+          raise(SIGINT);
+          _exit(1);
+        },
+        testing::ExitedWithCode(kInterruptedCode), "");
+  }
+}
+
+TEST(ProgramDeathTest, TwoSignalsRightAfterEachOtherAreOne) {
+  EXPECT_EXIT(
+      {
+        Interruption interruption({}, Seconds(1e6));
+        for (int i = 0; i < 3; ++i) raise(SIGTERM);
+        _exit(interruption.Pending() ? 0 : 1);
+      },
+      testing::ExitedWithCode(0), "");
+}
+
+TEST(ProgramDeathTest, ASignalThatNobodyAsksForEndsNothingIfItIsNotToEndTheProgram) {
+  EXPECT_EXIT(
+      {
+        Interruption interruption({SignalEffect::kSnapshot, SignalEffect::kNone}, Duration::zero());
+        for (int i = 0; i < 3; ++i) {
+          raise(SIGINT);
+          raise(SIGHUP);
+        }
+        _exit(interruption.TakeRequest() && !interruption.Pending() ? 0 : 1);
+      },
+      testing::ExitedWithCode(0), "");
+}
+
+TEST(ProgramDeathTest, AStopThatWasTakenIsNoFirstSignal) {
+  EXPECT_EXIT(
+      {
+        Interruption interruption({.sigint = SignalEffect::kStop}, Duration::zero());
+        raise(SIGINT);
+        if (!interruption.TakeRequest()) _exit(1);
+        raise(SIGINT);
+        _exit(0);
+      },
+      testing::ExitedWithCode(0), "");
+}
+
 TEST(SignalEffectTest, OtherWordsAreRefusedWithTheFlag) {
   EXPECT_EQ(ParseSignalEffect("sigint_effect", "stop"), SignalEffect::kStop);
   EXPECT_THROW(

@@ -84,7 +84,7 @@ TEST(TorchProductTest, SurvivesSignals) {
   };
   const at::Tensor undisturbed = multiply();
   SignalEffects effects;
-  effects.sigint = SignalEffect::kStop;  // only noted
+  effects.sigint = SignalEffect::kSnapshot;  // only noted
   Interruption interruption(effects);
   std::atomic<bool> done = false;
   std::thread sender([&done, computing = pthread_self()] {
