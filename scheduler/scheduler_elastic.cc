@@ -9,6 +9,7 @@
 #include "core/arithmetic/torch_update.h"
 #include "core/error.h"
 #include "core/text/listed.h"
+#include "scheduler/agreement/config_difference.h"
 #include "scheduler/scheduler_actor.h"
 #include "transport/membership/member.h"
 
@@ -56,7 +57,11 @@ void SchedulerActor::OnLeaveRequest(const Envelope& envelope, Outbox& outbox) {
   if (!request.ParseFromString(envelope.body.ToString()) || !CanBeAnswered(request.from())) return;
   const NodeId worker{Role::kWorker, request.worker()};
   std::optional<std::string> why_not;
-  if (!HasBegun()) {
+  if (request.has_job_fingerprint() && request.job_fingerprint() != options_.job_fingerprint) {
+    // An earlier job's port may be this one's by now.
+    why_not = "--config is of another job: " +
+              DescribeDifference(options_.job, request.has_job() ? &request.job() : nullptr);
+  } else if (!HasBegun()) {
     why_not = "training has not begun; a worker that does not come to a job need not leave it";
   } else if (!members_.contains(worker)) {
     why_not = "the job has no " + worker.ToString() + "; its workers are " +

@@ -33,14 +33,15 @@ void SetScheduler(const std::string& text, Cluster& cluster) {
   cluster.set_scheduler_port(address->port);
 }
 
-// What the flags say of the job: where its scheduler is, and its key.
-Job JobFromFlags() {
-  Job job;
-  if (!FLAGS_config.empty()) {
-    job = ReadJobConfig(CheckInputFile(FLAGS_config)).job;
-  } else if (FLAGS_scheduler.empty()) {
-    throw ConfigError("--config or --scheduler is missing; say which job the worker is to leave");
-  }
+// Nothing where --scheduler alone says which job is meant.
+JobConfig ConfigFromFlags() {
+  if (!FLAGS_config.empty()) return ReadJobConfig(CheckInputFile(FLAGS_config));
+  if (!FLAGS_scheduler.empty()) return {};
+  throw ConfigError("--config or --scheduler is missing; say which job the worker is to leave");
+}
+
+// With what the flags say of where the job's scheduler is, and of its key.
+Job WithFlags(Job job) {
   if (!FLAGS_scheduler.empty()) SetScheduler(FLAGS_scheduler, *job.mutable_cluster());
   Security& security = *job.mutable_security();
   if (!FLAGS_key_file.empty()) {
@@ -71,12 +72,18 @@ wire::End Await(ZmqRuntime& runtime, Interruption& interruption) {
 ExitCode LeaveVerb() {
   if (FLAGS_worker < 0)
     throw ConfigError("--worker is missing; say which rank is to leave, from 0");
-  const Job job = JobFromFlags();
+  const JobConfig config = ConfigFromFlags();
+  const Job job = WithFlags(config.job);
   Interruption interruption;
   const std::string host = FindPublicHost(job.cluster().scheduler_host());
   ZmqRuntime runtime({Role::kWorker, -1}, NodeZmqOptions(job, host));
   wire::LeaveRequest request;
   request.set_worker(FLAGS_worker);
+  // Whoever gives an address means the job that is there.
+  if (FLAGS_scheduler.empty()) {
+    request.set_job_fingerprint(config.fingerprint);
+    *request.mutable_job() = WithoutKey(config.job);
+  }
   request.mutable_from()->set_role(static_cast<uint32_t>(Role::kWorker));
   request.mutable_from()->set_host(host);
   request.mutable_from()->set_pid(getpid());

@@ -60,9 +60,9 @@ void ReadWeights(const std::vector<std::string>& weights, const NetDescription& 
     if (has_values) tell(path + ": " + ToString(layers));
   }
   if (filled.empty()) return;
-    std::set<std::string> lacking;
-    for (const auto& [layer, blob] : filled) lacking.insert(net.layers[layer].name());
-    tell("warning: no file has values for " + Listed(lacking) +
+  std::set<std::string> lacking;
+  for (const auto& [layer, blob] : filled) lacking.insert(net.layers[layer].name());
+  tell("warning: no file has values for " + Listed(lacking) +
        ", so the score is that of what the fillers give there; layers are found by their names");
 }
 

@@ -40,11 +40,20 @@ class GuestsTest : public SchedulerTest {
     return refusal->to;
   }
 
-  void AskThatLeaves(const NodeId& worker, const wire::Node& guest) {
-    wire::LeaveRequest request;
+  void AskThatLeaves(const NodeId& worker, const wire::Node& guest,
+                     wire::LeaveRequest request = {}) {
     request.set_worker(worker.rank);
     *request.mutable_from() = guest;
     Send(MakeEnvelope(MessageKind::kLeave, Here(kControlLane), request));
+  }
+
+  // "2 its reason", to who has just asked that a worker leaves.
+  std::string LeaveAnswer() const {
+    const auto answer = std::ranges::find(outbox_.messages, MessageKind::kLeave, &Envelope::kind);
+    if (answer == outbox_.messages.end()) return "none";
+    wire::End end;
+    EXPECT_TRUE(end.ParseFromString(answer->body.ToString()));
+    return std::to_string(end.exit_code()) + " " + end.reason();
   }
 };
 
@@ -77,6 +86,25 @@ TEST_F(GuestsTest, OneThatCanBeNoNodeIsNotAnswered) {
   AskThatLeaves(kWorkers[0], Guest(Role::kWorker, "tcp://127.0.0.1:1"));
   EXPECT_EQ(outbox_.routes.size(), 1u);
   EXPECT_TRUE(HasSent(MessageKind::kLeave));
+}
+
+// Whose scheduler had the port before.
+TEST_F(GuestsTest, AWorkerDoesNotLeaveAnotherJob) {
+  BeginTraining();
+  const wire::Node guest = Guest(Role::kWorker, "tcp://127.0.0.1:1");
+  wire::LeaveRequest request;
+  request.set_job_fingerprint(options_.job_fingerprint + 1);
+  *request.mutable_job() = options_.job;
+  request.mutable_job()->set_name("another");
+  AskThatLeaves(kWorkers[1], guest, request);
+  EXPECT_THAT(LeaveAnswer(), testing::StartsWith("2 --config is of another job: its job config "
+                                                 "differs from the scheduler's: name is"));
+  request.set_job_fingerprint(options_.job_fingerprint);
+  AskThatLeaves(kWorkers[1], guest, request);
+  EXPECT_THAT(LeaveAnswer(), testing::HasSubstr("can't leave: the config has no `elastic`"));
+  request.clear_job_fingerprint();
+  AskThatLeaves(kWorkers[1], guest, request);
+  EXPECT_THAT(LeaveAnswer(), testing::HasSubstr("can't leave: the config has no `elastic`"));
 }
 
 }  // namespace
