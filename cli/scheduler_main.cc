@@ -3,12 +3,15 @@
 #include <glog/logging.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <functional>
 #include <iostream>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -64,6 +67,13 @@ constexpr Duration kTryInterval = Seconds(1);
 // hold their machines only where all wait for the scheduler.
 constexpr Duration kSummaryPatience = Seconds(60);
 
+// What there is to do about an error whose words end with the system's.
+std::string AdviceFor(std::string_view error) {
+  const bool is_full =
+      error.ends_with(std::strerror(ENOSPC)) || error.ends_with(std::strerror(EDQUOT));
+  return is_full ? ": make room" : "";
+}
+
 // Does what writes to a disk, and again while that fails, as it is full or its file server has
 // gone, until `patience` has passed. Throws what was thrown last, and Interrupted().
 void WritePatiently(Duration patience, Interruption& interruption,
@@ -76,7 +86,8 @@ void WritePatiently(Duration patience, Interruption& interruption,
       if (error.exit_code() != ExitCode::kFailure || SteadyNow() >= end) throw;
       if (!told) {
         Show(std::string(error.what()) + "; this is tried again every second, for at most " +
-             std::to_string(static_cast<int>(ToSeconds(patience))) + " s: make room");
+             std::to_string(static_cast<int>(ToSeconds(patience))) + " s" +
+             AdviceFor(error.what()));
       }
     }
     Pause(kTryInterval, interruption);

@@ -24,9 +24,6 @@ std::string ReadOwner(int descriptor) {
   return size > 0 ? std::string(text.data(), static_cast<size_t>(size)) : "another program";
 }
 
-// Some network file systems.
-bool HasNoLocks(int error) { return error == ENOSYS || error == EOPNOTSUPP || error == ENOLCK; }
-
 // How an owner's text ends.
 std::string OnThisMachine() {
   std::array<char, 256> name{};  // Linux's have at most 64 characters
@@ -42,6 +39,8 @@ bool IsAt(const std::string& path, int descriptor) {
 }
 
 }  // namespace
+
+bool HasNoLocks(int error) { return error == ENOSYS || error == EOPNOTSUPP || error == ENOLCK; }
 
 FileLock::FileLock(std::string path, const std::string& owner) : path_(std::move(path)) {
   while (!Take()) {

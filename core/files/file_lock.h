@@ -6,6 +6,10 @@
 
 namespace poseidon {
 
+// Whether a lock was refused with this error (errno) as the file system has no locks, which some
+// network file systems have not. Pure.
+bool HasNoLocks(int error);
+
 // Held until it is destroyed, which removes the file, or the process ends, however it ends.
 // Programs on other machines see it where the file system has locks in common. Not thread-safe.
 //

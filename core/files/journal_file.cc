@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/files/file_lock.h"
 #include "core/files/regular_file.h"
 #include "core/paths/passing_error.h"
 
@@ -151,6 +152,11 @@ void JournalFile::Fail(const std::string& what) const {
 
 void JournalFile::Lock() {
   if (flock(descriptor_, LOCK_EX | LOCK_NB) == 0) return;
+  if (HasNoLocks(errno)) {
+    throw ConfigError("can't lock " + path_ + ": " + std::strerror(errno) +
+                      "; its file system has no locks, and two programs could write there at once; "
+                      "choose another place");
+  }
   if (errno != EWOULDBLOCK) Fail("can't lock");
   const std::string text = TextOf(ReadHeader(descriptor_).value_or(""));
   // Between making the file and writing to it there is nothing to read.

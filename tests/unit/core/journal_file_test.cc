@@ -3,14 +3,23 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
+#include <cstddef>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <random>
 #include <sstream>
+#include <thread>
 
 #include "core/error.h"
 #include "tests/unit/temporary_directory.h"
@@ -233,6 +242,32 @@ TEST_F(JournalFileTest, AFollowerSeesEachRecordOnce) {
     for (std::string& record : follower.TakeNew()) followed.push_back(std::move(record));
     EXPECT_EQ(followed, Records());
     EXPECT_THAT(follower.TakeNew(), IsEmpty());
+  }
+}
+
+// From now on this thread's locks are refused with the error, as on some network file systems.
+void RefuseLocks(int error) {
+  sock_filter filter[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_flock, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | static_cast<uint32_t>(error)),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  sock_fprog program = {.len = std::size(filter), .filter = filter};
+  ASSERT_EQ(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+  ASSERT_EQ(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
+}
+
+TEST_F(JournalFileTest, WhereThereAreNoLocksItSaysSo) {
+  for (const int error : {ENOLCK, ENOSYS, EOPNOTSUPP}) {
+    std::string refusal;
+    std::thread without_locks([&] {
+      RefuseLocks(error);
+      refusal = Refusal(ExitCode::kConfigError);
+    });
+    without_locks.join();
+    EXPECT_THAT(refusal, HasSubstr("can't lock " + path_ + ": " + std::strerror(error) +
+                                   "; its file system has no locks"));
   }
 }
 
