@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdio>
 #include <functional>
+#include <map>
+#include <utility>
 
 #include "core/time.h"
 #include "planner/cost/exchange_tables.h"
@@ -22,6 +24,15 @@ constexpr double kWorthSaying = 0.99;
 
 // Messages of an iteration above which predictions, of which there are a dozen, are estimates.
 constexpr int64_t kMostPredicted = 50'000;
+
+// Causes.
+constexpr char kNetwork[] = "the network";
+constexpr char kMessages[] = "messages on lanes";
+constexpr char kUpdates[] = "updates";
+constexpr char kSums[] = "sums of gradients";
+constexpr char kRebuilding[] = "rebuilding from factors";
+constexpr char kCopies[] = "copies to and from devices";
+constexpr char kComputing[] = "computing";
 
 // A cluster, and what it does.
 struct Variant {
@@ -115,26 +126,69 @@ void FreeCopies(Variant& variant) {
   variant.cluster.device_rate = kFree;
 }
 
-void FindLimit(const Predictions& predictions, Limits& limits) {
+// What can be had to make an iteration shorter.
+struct Change {
+  std::string what;
+  const char* cause;  // of those in FindLimit; empty: of none of them
+  std::function<void(Variant&)> change;
+};
+
+std::string RateChange(const char* name, double rate, double factor) {
+  char text[100];
+  std::snprintf(text, sizeof text, "%s %.3g -> %.3g", name, rate, factor * rate);
+  return text;
+}
+
+std::vector<Change> ChangesOf(const Plan& plan, const ClusterModel& cluster) {
+  constexpr double kCores = 4;  // by as many a sum or an update is quickly spread
+  const int lanes = std::max(4, 2 * plan.lanes());
+  return {
+      {"twice the bandwidth", kNetwork, DoubleBandwidth},
+      {"slow links as fast as the others", kNetwork, MendSlowLinks},
+      {"half the latency", kNetwork, [](Variant& v) { v.cluster.latency /= 2; }},
+      {"lanes " + std::to_string(plan.lanes()) + " -> " + std::to_string(lanes), "",
+       [lanes](Variant& v) { v.plan.set_lanes(lanes); }},
+      {RateChange("update_rate", cluster.update_rate, kCores), kUpdates,
+       [](Variant& v) { v.cluster.update_rate *= kCores; }},
+      {"twice the copy_bandwidth", kCopies, [](Variant& v) { v.cluster.copy_rate *= 2; }},
+      {"twice the gpu_bandwidth", kCopies, [](Variant& v) { v.cluster.device_rate *= 2; }},
+      {RateChange("reduction_rate", cluster.reduction_rate, kCores), kSums,
+       [](Variant& v) { v.cluster.reduction_rate *= kCores; }},
+      {"rebuilding from factors four times as fast", kRebuilding,
+       [](Variant& v) { RebuildFaster(v, kCores); }},
+      {"half the message_cost", kMessages, [](Variant& v) { v.cluster.message_cost /= 2; }},
+      {"computing twice as fast", kComputing, [](Variant& v) { v.cluster.compute_factor *= 0.5; }}};
+}
+
+// `gains`: by cause, the least seconds of the changes that belong to it.
+void FindLimit(const Predictions& predictions, const std::map<std::string, double>& gains,
+               Limits& limits) {
   const std::pair<const char*, std::function<void(Variant&)>> causes[] = {
-      {"the network", FreeNetwork},
-      {"messages on lanes", [](Variant& v) { v.cluster.message_cost = 0; }},
-      {"updates", FreeUpdates},
-      {"sums of gradients", [](Variant& v) { v.cluster.reduction_rate = kFree; }},
-      {"rebuilding from factors", [](Variant& v) { RebuildFaster(v, kFree); }},
-      {"copies to and from devices", FreeCopies},
+      {kNetwork, FreeNetwork},
+      {kMessages, [](Variant& v) { v.cluster.message_cost = 0; }},
+      {kUpdates, FreeUpdates},
+      {kSums, [](Variant& v) { v.cluster.reduction_rate = kFree; }},
+      {kRebuilding, [](Variant& v) { RebuildFaster(v, kFree); }},
+      {kCopies, FreeCopies},
       {"what lanes do", FreeLanes}};
-  limits.by = "computing";
+  // Messages that take no time can meet where slower ones did not, and then wait for each other:
+  // less is not always better. So what a cause costs is the most that anything in it gains.
+  const auto least = [&](const char* cause, double free) {
+    const auto found = gains.find(cause);
+    return found == gains.end() ? free : std::min(free, found->second);
+  };
+  limits.by = kComputing;
   limits.without = limits.seconds;
   for (const auto& [cause, free] : causes) {
-    const double without = predictions.Seconds(free);
+    const double without = least(cause, predictions.Seconds(free));
     // What all that lanes do gains must be clearly more than the best part of it.
     if (without >= limits.without * kWorthSaying) continue;
     limits.by = cause;
     limits.without = without;
   }
-  if (limits.by != "computing") return;
-  limits.without = predictions.Seconds([](Variant& v) { v.cluster.compute_factor *= kNothing; });
+  if (limits.by != kComputing) return;
+  const auto no_computing = [](Variant& v) { v.cluster.compute_factor *= kNothing; };
+  limits.without = least(kComputing, predictions.Seconds(no_computing));
   const double both = predictions.Seconds([](Variant& v) {
     FreeNetwork(v);
     FreeLanes(v);
@@ -146,42 +200,22 @@ void FindLimit(const Predictions& predictions, Limits& limits) {
   limits.without = both;
 }
 
-std::string RateChange(const char* name, double rate, double factor) {
-  char text[100];
-  std::snprintf(text, sizeof text, "%s %.3g -> %.3g", name, rate, factor * rate);
-  return text;
-}
-
 }  // namespace
 
 Limits WhatLimits(const Plan& plan, const InformationBook& book, const ClusterModel& cluster) {
-  constexpr double kCores = 4;  // by as many a sum or an update is quickly spread
   const Predictions predictions(plan, book, cluster);
   Limits limits;
   limits.seconds = predictions.now();
   limits.seconds_estimated = predictions.now_estimated();
   limits.estimated = predictions.estimated();
-  FindLimit(predictions, limits);
-  const int lanes = std::max(4, 2 * plan.lanes());
-  const std::pair<std::string, std::function<void(Variant&)>> changes[] = {
-      {"twice the bandwidth", DoubleBandwidth},
-      {"slow links as fast as the others", MendSlowLinks},
-      {"half the latency", [](Variant& v) { v.cluster.latency /= 2; }},
-      {"lanes " + std::to_string(plan.lanes()) + " -> " + std::to_string(lanes),
-       [lanes](Variant& v) { v.plan.set_lanes(lanes); }},
-      {RateChange("update_rate", cluster.update_rate, kCores),
-       [](Variant& v) { v.cluster.update_rate *= kCores; }},
-      {"twice the copy_bandwidth", [](Variant& v) { v.cluster.copy_rate *= 2; }},
-      {"twice the gpu_bandwidth", [](Variant& v) { v.cluster.device_rate *= 2; }},
-      {RateChange("reduction_rate", cluster.reduction_rate, kCores),
-       [](Variant& v) { v.cluster.reduction_rate *= kCores; }},
-      {"rebuilding from factors four times as fast", [](Variant& v) { RebuildFaster(v, kCores); }},
-      {"half the message_cost", [](Variant& v) { v.cluster.message_cost /= 2; }},
-      {"computing twice as fast", [](Variant& v) { v.cluster.compute_factor *= 0.5; }}};
-  for (const auto& [what, change] : changes) {
+  std::map<std::string, double> gains;
+  for (const auto& [what, cause, change] : ChangesOf(plan, cluster)) {
     const double seconds = predictions.Seconds(change);
+    double& least = gains.try_emplace(cause, seconds).first->second;
+    least = std::min(least, seconds);
     if (seconds < limits.seconds * kWorthSaying) limits.improvements.push_back({what, seconds});
   }
+  FindLimit(predictions, gains, limits);
   std::stable_sort(
       limits.improvements.begin(), limits.improvements.end(),
       [](const Improvement& a, const Improvement& b) { return a.seconds < b.seconds; });

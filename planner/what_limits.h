@@ -27,10 +27,13 @@ struct Limits {
   // estimates make of the iteration's time, which know neither chance nor order.
   bool estimated = false;
   // What would shorten the iteration most if it took no time: "the network", "messages on lanes",
-  // "updates", "sums of gradients", "rebuilding from factors" or "computing"; the latter where
-  // nothing else gains a hundredth, unless several things do together: "several things at once".
+  // "updates", "sums of gradients", "rebuilding from factors", "copies to and from devices", "what
+  // lanes do" or "computing"; the latter where nothing else gains a hundredth, unless several
+  // things do together: "several things at once".
   std::string by;
-  double without = 0;  // seconds of the iteration if that took no time
+  // Seconds of the iteration if that took no time, or with what of the improvements belongs to it,
+  // where that is even less: messages that come at once can wait for each other.
+  double without = 0;
   // What gains a hundredth or more, the most first.
   std::vector<Improvement> improvements;
 };
