@@ -15,7 +15,8 @@
 namespace poseidon {
 namespace {
 
-// `job` is the point's, disturbed as it was for `training`.
+// `job` is the point's, disturbed as it was for `training`. Where it recovers nobody asks for what
+// restarts would be, so that `training` need not be of a job without recovery.
 double GoodputOf(const ExperimentPoint& point, const Job& job, const SimulatedTraining& training,
                  const SimulationControl& control) {
   const Failures& failures = *point.failures;

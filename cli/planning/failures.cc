@@ -73,13 +73,14 @@ std::string RecoveredText(const FailureAnswer& answer, const Job& job) {
   return text;
 }
 
-std::string RestartText(const FailureAnswer& answer) {
+std::string RestartText(const FailureAnswer& answer, const ImageRates& rates) {
   const RestartAnswer& restarts = answer.restarts;
   return std::string(answer.costs ? "beside it: " : "") +
          "starting all again from a snapshot every " + TimeText(restarts.interval) +
          (restarts.best ? ", the best interval" : "") + ": goodput " +
-         Digits(kPercent * restarts.goodput, 2) +
-         "%\n(computed by Daly's formula; a snapshot takes " + TimeText(restarts.write) +
+         Digits(kPercent * restarts.goodput, 2) + "%, " +
+         Digits(restarts.goodput * rates.restarting, 1) +
+         " images/s\n(computed by Daly's formula; a snapshot takes " + TimeText(restarts.write) +
          ", a restart " + TimeText(restarts.restart) + ")\n";
 }
 
@@ -124,22 +125,22 @@ void SetRecovery(const FailureQuestion& question, Job& job) {
   }
 }
 
-std::string FailureText(const FailureAnswer& answer, const Job& job, double images_per_second) {
+std::string FailureText(const FailureAnswer& answer, const Job& job, const ImageRates& rates) {
   const FailureScenario& scenario = answer.scenario;
   Table table({{"with failures"}, {"value", Table::Align::kRight}, {"unit"}});
   table.AddRow({"goodput", Digits(kPercent * answer.Goodput(), 2), "%"});
-  table.AddRow({"throughput", Digits(answer.Goodput() * images_per_second, 1), "images/s"});
+  table.AddRow({"throughput", Digits(answer.Goodput() * rates.job, 1), "images/s"});
   if (answer.costs) AddRecovered(*answer.costs, table);
   const bool shrinks = answer.choice.mode == Recovery::SHRINK;
   return "\n" + table.ToString() + "\nnodes: " + Grouped(NodesOf(job)) +
          ", of which one fails every " + TimeText(scenario.mtbf / NodesOf(job)) +
          (shrinks ? "; nobody comes in its place"
                   : "; another process is there after " + TimeText(scenario.replacement)) +
-         "\n" + (answer.costs ? RecoveredText(answer, job) : "") + RestartText(answer);
+         "\n" + (answer.costs ? RecoveredText(answer, job) : "") + RestartText(answer, rates);
 }
 
 nlohmann::ordered_json FailureJson(const FailureAnswer& answer, const Job& job,
-                                   double images_per_second) {
+                                   const ImageRates& rates) {
   const RestartAnswer& restarts = answer.restarts;
   nlohmann::ordered_json json = {{"mtbf_seconds", answer.scenario.mtbf},
                                  {"replacement_seconds", answer.scenario.replacement},
@@ -147,7 +148,7 @@ nlohmann::ordered_json FailureJson(const FailureAnswer& answer, const Job& job,
                                  {"recovery", NameOf(answer.choice.mode)},
                                  {"nodes", NodesOf(job)},
                                  {"goodput", answer.Goodput()},
-                                 {"images_per_second", answer.Goodput() * images_per_second},
+                                 {"images_per_second", answer.Goodput() * rates.job},
                                  {"recovered", nullptr}};
   if (answer.costs) {
     const FailureCosts& costs = *answer.costs;
@@ -167,6 +168,8 @@ nlohmann::ordered_json FailureJson(const FailureAnswer& answer, const Job& job,
   const std::optional<double> long_run = answer.LongRunGoodput(NodesOf(job));
   json["long_run_goodput"] = long_run ? nlohmann::ordered_json(*long_run) : nullptr;
   json["restarted"] = {{"goodput", restarts.goodput},
+                       {"images_per_second", restarts.goodput * rates.restarting},
+                       {"iteration_ms", kMillisecondsPerSecond * restarts.iteration},
                        {"interval_seconds", restarts.interval},
                        {"best_interval", restarts.best},
                        {"snapshot_seconds", restarts.write},

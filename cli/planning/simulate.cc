@@ -82,6 +82,10 @@ double ClusterAnswer::ImagesPerSecond() const {
   return static_cast<double>(workers * batch) / training.iteration;
 }
 
+ImageRates ClusterAnswer::RatesWithoutFailures() const {
+  return {ImagesPerSecond(), static_cast<double>(workers * batch) / failures->restarts.iteration};
+}
+
 double ClusterAnswer::Speedup() const { return Gpus() * Efficiency(); }
 
 double ClusterAnswer::Efficiency() const { return training.compute / training.iteration; }
@@ -113,8 +117,14 @@ ClusterAnswer SimulateModel(const PlanOptions& options, int iterations,
   OfAStep(job.communication().local_steps(), answer.limits);
   answer.job = job;
   if (failures) {
+    SimulatedTraining restarting = answer.training;
+    if (failures->choice.mode != Recovery::NONE) {
+      Job without = job;
+      without.mutable_recovery()->set_mode(Recovery::NONE);
+      restarting = SimulateTraining(without, model, steady, {}, control);
+    }
     answer.failures = AnswerFailures(job, model, failures->scenario, failures->choice,
-                                     failures->snapshot_seconds, answer.training, control);
+                                     failures->snapshot_seconds, restarting, control);
   }
   return answer;
 }
@@ -153,7 +163,7 @@ std::string SimulationTable(const ClusterAnswer& answer) {
          ", samples a worker: " + std::to_string(answer.batch) + "\n" +
          LocalStepsLine(answer.job.communication()) + SampleInputLines(answer.inputs) +
          LanesText(training.plan) + "\n" + DisturbanceLine(answer) + LimitsText(answer.limits) +
-         (answer.failures ? FailureText(*answer.failures, answer.job, answer.ImagesPerSecond())
+         (answer.failures ? FailureText(*answer.failures, answer.job, answer.RatesWithoutFailures())
                           : "");
 }
 
@@ -182,7 +192,7 @@ std::string SimulationJson(const ClusterAnswer& answer) {
       {"lanes", LanesJson(training.plan, steps)},
       {"limits", LimitsJson(answer.limits)}};
   if (answer.failures) {
-    json["failures"] = FailureJson(*answer.failures, answer.job, answer.ImagesPerSecond());
+    json["failures"] = FailureJson(*answer.failures, answer.job, answer.RatesWithoutFailures());
   }
   return json.dump(2) + "\n";
 }

@@ -27,6 +27,8 @@ struct ClusterAnswer {
   std::optional<FailureAnswer> failures;  // if it was asked what they cost
 
   double ImagesPerSecond() const;
+  // There are `failures`.
+  ImageRates RatesWithoutFailures() const;
   int Gpus() const { return workers * gpus_per_node; }
   // Against one GPU alone.
   double Speedup() const;

@@ -74,17 +74,18 @@ double SnapshotSeconds(const ModelSpec& model) {
 }
 
 RestartAnswer AnswerOfRestarts(const Job& job, const ModelSpec& model,
-                               const FailureScenario& scenario, double start,
+                               const FailureScenario& scenario, const SimulatedTraining& training,
                                std::optional<double> interval, std::optional<double> write) {
   const int nodes = job.cluster().workers() + job.cluster().servers();
   RestartAnswer answer;
   answer.write = write.value_or(SnapshotSeconds(model));
-  answer.restart = job.communication().heartbeat_deadline_seconds() + scenario.replacement + start +
-                   answer.write;
+  answer.restart = job.communication().heartbeat_deadline_seconds() + scenario.replacement +
+                   training.start + answer.write;
   const SnapshotRestarts restarts{scenario.mtbf / nodes, answer.write, answer.restart};
   answer.best = !interval;
   answer.interval = interval.value_or(BestInterval(restarts));
   answer.goodput = GoodputOfRestarts(restarts, answer.interval);
+  answer.iteration = training.iteration;
   return answer;
 }
 
@@ -98,12 +99,13 @@ std::optional<double> FailureAnswer::LongRunGoodput(int nodes) const {
 FailureAnswer AnswerFailures(const Job& job, const ModelSpec& model,
                              const FailureScenario& scenario, const RecoveryChoice& choice,
                              std::optional<double> snapshot_seconds,
-                             const SimulatedTraining& training, const SimulationControl& control) {
+                             const SimulatedTraining& restarting,
+                             const SimulationControl& control) {
   FailureAnswer answer;
   answer.scenario = scenario;
   answer.choice = choice;
   answer.restarts =
-      AnswerOfRestarts(job, model, scenario, training.start, choice.interval, snapshot_seconds);
+      AnswerOfRestarts(job, model, scenario, restarting, choice.interval, snapshot_seconds);
   if (choice.mode == Recovery::NONE) return answer;
   if (job.cluster().workers() == 1) {
     throw ConfigError(

@@ -50,11 +50,14 @@ struct RestartAnswer {
   // processes have joined and have the parameters, of which the snapshot was read first.
   double restart = 0;
   double goodput = 0;  // in expectation
+  // Of the job that starts again, without failures. One that recovers may train at another pace,
+  // for it updates and rebuilds on its hosts.
+  double iteration = 0;
 };
 
-// Of `job`, whose start took `start` seconds. `write`: not set is SnapshotSeconds.
+// Of `job`, of which `training` is simulated without failures. `write`: not set is SnapshotSeconds.
 RestartAnswer AnswerOfRestarts(const Job& job, const ModelSpec& model,
-                               const FailureScenario& scenario, double start,
+                               const FailureScenario& scenario, const SimulatedTraining& training,
                                std::optional<double> interval, std::optional<double> write);
 
 struct FailureAnswer {
@@ -71,13 +74,13 @@ struct FailureAnswer {
   std::optional<double> LongRunGoodput(int nodes) const;
 };
 
-// `job` is checked, has the choice's recovery mode, and `training` is what is simulated of it
-// without failures. Throws as SimulateFailures does, and ConfigError if a job that recovers has one
-// worker, for nobody would be left that has the parameters, or local steps, with which each process
-// has some that nobody else has.
+// `job` is checked and has the choice's recovery mode. `restarting` is what is simulated, without
+// failures, of the same job with mode NONE; only `restarts` come of it. Throws as SimulateFailures
+// does, and ConfigError if a job that recovers has one worker, for nobody would be left that has
+// the parameters, or local steps, with which each process has some that nobody else has.
 FailureAnswer AnswerFailures(const Job& job, const ModelSpec& model,
                              const FailureScenario& scenario, const RecoveryChoice& choice,
                              std::optional<double> snapshot_seconds,
-                             const SimulatedTraining& training, const SimulationControl& control);
+                             const SimulatedTraining& restarting, const SimulationControl& control);
 
 }  // namespace poseidon

@@ -205,12 +205,16 @@ TEST(FailureAnswerTest, ARestartIsAllThatComesBeforeTraining) {
   job.mutable_cluster()->set_servers(4);
   job.mutable_communication()->set_heartbeat_deadline_seconds(5);
   const FailureScenario scenario{.mtbf = 36000, .replacement = 60};
-  const RestartAnswer answer = AnswerOfRestarts(job, {}, scenario, 3, 600, 20);
+  SimulatedTraining training;
+  training.start = 3;
+  training.iteration = 0.25;
+  const RestartAnswer answer = AnswerOfRestarts(job, {}, scenario, training, 600, 20);
   EXPECT_EQ(answer.restart, 5 + 60 + 3 + 20);
   EXPECT_EQ(answer.write, 20);
   EXPECT_FALSE(answer.best);
   EXPECT_EQ(answer.goodput, GoodputOfRestarts({3600, 20, 88}, 600));
-  const RestartAnswer best = AnswerOfRestarts(job, {}, scenario, 3, {}, 20);
+  EXPECT_EQ(answer.iteration, 0.25);
+  const RestartAnswer best = AnswerOfRestarts(job, {}, scenario, training, {}, 20);
   EXPECT_TRUE(best.best);
   EXPECT_EQ(best.interval, BestInterval({3600, 20, 88}));
 }

@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <iomanip>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -325,6 +326,28 @@ TEST_F(SimulateFailuresTest, SnapshotsAreComputed) {
   const auto best =
       Failures({"--failures=100h:5min", "--recovery=snapshot", "--snapshot_cost=10s"});
   EXPECT_GT(best["goodput"], json["goodput"]);
+}
+
+// A job that recovers updates and rebuilds on its hosts, one that starts again does so on its GPUs.
+TEST_F(SimulateFailuresTest, AJobThatStartsAgainHasAPaceOfItsOwn) {
+  const std::vector<std::string> flags = {"--failures=720h:1min", "--losses=1",
+                                          "--gpu=v100",           "--update_rate=1e8",
+                                          "--policy=ALL_RING",    "--snapshot_cost=30s"};
+  const auto with = [&](const std::string& flag) {
+    std::vector<std::string> words = flags;
+    words.push_back(flag);
+    return words;
+  };
+  const auto recovering = Failures(with("--recovery=replace"));
+  const auto restarting = Failures(with("--recovery=snapshot"));
+  EXPECT_EQ(recovering["restarted"], restarting["restarted"]);
+  EXPECT_EQ(recovering["restarted"]["images_per_second"], restarting["images_per_second"]);
+  EXPECT_GT(recovering["goodput"], restarting["goodput"]);
+  EXPECT_LT(recovering["images_per_second"], restarting["images_per_second"]);
+  const double rate = restarting["images_per_second"];
+  std::ostringstream said;
+  said << std::fixed << std::setprecision(1) << "%, " << rate << " images/s\n(computed by Daly's";
+  EXPECT_THAT(Output(with("--recovery=replace")), HasSubstr(said.str()));
 }
 
 TEST_F(SimulateFailuresTest, TextSaysWhatIsSimulatedAndWhatIsNot) {
