@@ -1,5 +1,6 @@
 #include "cli/input/model_source.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <utility>
 
@@ -53,6 +54,17 @@ NetDescription Describe(const SolverNet& net, const ModelSource& options) {
   }
 }
 
+// Or a plan would be of other samples than were asked for.
+void CheckRecordShapeIsUsed(const std::vector<SampleInput>& inputs, const Location& net) {
+  const auto given = [](const SampleInput& input) { return input.source == ShapeSource::kGiven; };
+  if (std::ranges::any_of(inputs, given)) return;
+  throw ConfigError(net,
+                    "--input (`input` in an experiment file) says the shape of the records that a "
+                    "Data, ImageData or HDF5Data layer reads, and the net has no such layer; "
+                    "change the shape in its Input or DummyData layer, or the crop_size of "
+                    "WindowData");
+}
+
 LoadedModel ModelOfNet(const ModelSource& options) {
   const Source source = ReadSource(options);
   const NetDescription net = Describe(source.net, options);
@@ -61,6 +73,7 @@ LoadedModel ModelOfNet(const ModelSource& options) {
   if (loaded.model.layers_size() == 0) {
     throw ConfigError(source.net.locate(""), "no layer of the net learns anything");
   }
+  if (options.record_shape) CheckRecordShapeIsUsed(loaded.inputs, source.net.locate(""));
   return loaded;
 }
 

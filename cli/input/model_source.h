@@ -23,7 +23,8 @@ struct ModelSource {
   // Samples of a batch, by default the net's. A worker processes the solver's iter_size of them per
   // iteration, of a net one.
   std::optional<int64_t> batch;
-  std::optional<Shape> record_shape;  // channels, height, width of the data's records
+  // Channels, height, width of the data's records, which a layer of the net reads.
+  std::optional<Shape> record_shape;
   // Samples a second that a worker computes alone; by default what the profile says, else nothing.
   std::optional<double> images_per_second;
 };
@@ -41,7 +42,8 @@ struct LoadedModel {
 
 // Needs no data, only the shape of their samples: as given, or as a first record, or else the net
 // tells (caffe_adapter/data/sample_shapes.h). Throws ConfigError for files that say nothing
-// sensible, DataError that says how to give the shape where nothing tells it.
+// sensible and a record_shape that no layer asks for, DataError that says how to give the shape
+// where nothing tells it.
 LoadedModel LoadModel(const ModelSource& source);
 
 // "3x32x32". Throws ConfigError that calls the text `what`.

@@ -15,6 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
@@ -200,6 +201,32 @@ TEST_F(UsersNetTest, RowsOfHdf5FilesAreAsGiven) {
   PlanOptions options = EightMachines(directory_.Path("net.prototxt"));
   options.source.record_shape = Shape{2, 3, 4};
   EXPECT_EQ(PlanModel(options).model.layers(0).inner_product().inputs(), 2 * 3 * 4);
+}
+
+TEST_F(UsersNetTest, AShapeOfRecordsThatNoLayerReadsIsRefused) {
+  const std::string fixed = R"(
+    layer {
+      name: "images" type: "Input" top: "data" top: "label"
+      input_param { shape { dim: 8 dim: 3 dim: 24 dim: 24 } shape { dim: 8 } }
+    })";
+  const std::string windows = R"(
+    layer {
+      name: "images" type: "WindowData" top: "data" top: "label"
+      transform_param { crop_size: 24 }
+      window_data_param { source: "windows.txt" batch_size: 8 }
+    })";
+  const std::string net = NetReading("");
+  const std::string rest = net.substr(net.find('}') + 1);
+  for (const std::string& input : {fixed, windows}) {
+    SCOPED_TRACE(input);
+    PlanOptions options = EightMachines(directory_.Write("net.prototxt", input + rest));
+    options.source.batch.reset();
+    EXPECT_EQ(PlanModel(options).model.layers(0).inner_product().inputs(), 3 * 24 * 24);
+    options.source.record_shape = Shape{3, 224, 224};
+    EXPECT_THAT(MessageOf<ConfigError>([&] { PlanModel(options); }),
+                AllOf(HasSubstr("net.prototxt"), HasSubstr("--input"),
+                      HasSubstr("the net has no such layer; change the shape in its Input")));
+  }
 }
 
 TEST_F(UsersNetTest, LevelDbThatIsNotThereIsNotNeededEither) {
