@@ -1,5 +1,8 @@
 #include "experiments/simulated_point.h"
 
+#include <numeric>
+#include <vector>
+
 #include "client/pace/compute_disturbance.h"
 #include "core/error.h"
 #include "core/program.h"
@@ -70,6 +73,43 @@ PointResult Simulated(const ExperimentPoint& point, const JobPlanner& planner,
   return result;
 }
 
+// By worker, how long it computes in an iteration, where the usual one does for `usual` seconds.
+std::vector<double> ComputingOf(const ClusterModel& cluster, double usual) {
+  std::vector<double> seconds;
+  for (int worker = 0; worker < cluster.workers; ++worker) {
+    seconds.push_back(usual * cluster.ComputeFactorOf(worker));
+  }
+  return seconds;
+}
+
+// The share of its own iteration that a worker computes, the mean over all, if they wait for nobody
+// and so many iterations are done as if all together took `iteration` for each.
+double BusyShareOfEach(const std::vector<double>& computing, double iteration) {
+  const double rates = static_cast<double>(computing.size()) / iteration;
+  // How long each waits for its exchange, taken to be alike: the rates with it add up to those.
+  double wait = 0;
+  double most = iteration * static_cast<double>(computing.size());
+  constexpr int kHalvings = 50;
+  for (int i = 0; i < kHalvings; ++i) {
+    const double middle = (wait + most) / 2;
+    double sum = 0;
+    for (const double seconds : computing) sum += 1 / (seconds + middle);
+    (sum > rates ? wait : most) = middle;
+  }
+  double shares = 0;
+  for (const double seconds : computing) shares += seconds / (seconds + wait);
+  return shares / static_cast<double>(computing.size());
+}
+
+// Likewise of an iteration's `seconds`, by the computing of a usual worker.
+double BusyShare(const Job& job, double usual, double seconds) {
+  if (seconds <= 0) return 1;
+  const std::vector<double> computing = ComputingOf(ClusterOf(job), usual);
+  if (job.communication().staleness() < 0) return BusyShareOfEach(computing, seconds);
+  const double sum = std::accumulate(computing.begin(), computing.end(), 0.0);
+  return sum / static_cast<double>(computing.size()) / seconds;
+}
+
 PointResult Planned(const ExperimentPoint& point, const JobPlanner& planner) {
   const Cluster& cluster = point.job.cluster();
   const Plan plan = planner(InformationBook(point.model, cluster), point.job);
@@ -79,7 +119,7 @@ PointResult Planned(const ExperimentPoint& point, const JobPlanner& planner) {
   for (const LayerTime& layer : ComputeTimes(point.model, cluster.flops())) {
     result.compute += layer.forward + layer.backward;
   }
-  result.busy = result.iteration > 0 ? result.compute / result.iteration : 1;
+  result.busy = BusyShare(point.job, result.compute, result.iteration);
   const double steps = point.job.communication().local_steps();
   for (const BucketPlan& bucket : plan.buckets()) {
     result.bytes_sent += static_cast<double>(bucket.prediction().bytes_sent()) / steps;

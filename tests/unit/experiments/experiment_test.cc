@@ -9,7 +9,6 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
-#include <stop_token>
 
 #include "core/error.h"
 #include "experiments/experiment_results.h"
@@ -443,48 +442,6 @@ TEST_F(ExperimentTest, PlannedPointsAreThePlannersPrediction) {
     if (rows[0][i] != "bytes_mean" && rows[0][i] != "imbalance") continue;
     EXPECT_EQ(rows[1][i], "") << rows[0][i];
   }
-}
-
-// Planning takes seconds to minutes, and whoever presses Ctrl-C does not wait for it.
-TEST_F(ExperimentTest, AStopEndsPlanningAsWellAsTheSimulation) {
-  std::stop_source stopped;
-  stopped.request_stop();
-  ExperimentPoint point =
-      Points(Replaced(kExperiment, "system: \"rows\" workers: 4", "system: \"time\" workers: 4"))
-          .back();
-  for (const bool plan_only : {true, false}) {
-    point.plan_only = plan_only;
-    try {
-      SimulatePoint(point, stopped.get_token());
-      ADD_FAILURE() << plan_only;
-    } catch (const Error& error) {
-      EXPECT_EQ(error.exit_code(), ExitCode::kInterrupted) << error.what();
-    }
-  }
-}
-
-TEST_F(ExperimentTest, ARowOfLocalStepsIsOfOneStep) {
-  const std::vector<ExperimentPoint> points = Points(
-      "name: \"t\" net { name: \"n\" replay { batch: 4"
-      "   layers { name: \"a\" parameters: 1000000 forward_ms: 5 backward_ms: 10 }"
-      "   layers { name: \"b\" parameters: 1000000 forward_ms: 2 backward_ms: 4 } } }"
-      " sweep { system: \"ring\" workers: 4 bandwidth: \"1Gbps\" cluster { disturbance { } }"
-      "   communication { local_steps: 8 fragments: 2 overlap_steps: 1 } }");
-  ASSERT_EQ(points.size(), 1);
-  const PointResult simulated = SimulatePoint(points[0]);
-  EXPECT_NEAR(simulated.predicted, simulated.iteration, 0.05 * simulated.iteration);
-  ExperimentPoint planning = points[0];
-  planning.plan_only = true;
-  const PointResult planned = SimulatePoint(planning);
-  EXPECT_EQ(planned.predicted, simulated.predicted);
-  EXPECT_EQ(planned.iteration, planned.predicted);
-  EXPECT_NEAR(planned.compute, 0.021, 1e-9);
-  EXPECT_LT(planned.busy, 0.95) << "an exchange is waited for";
-  EXPECT_NEAR(planned.busy, simulated.busy, 0.05);
-  // 2 (P - 1) / P of the gradient each way, once in eight steps.
-  EXPECT_NEAR(simulated.bytes_sent, 1.5 * 4 * 2000000 / 8, 100);
-  EXPECT_NEAR(planned.bytes_sent, simulated.bytes_sent, 100);
-  EXPECT_NEAR(planned.bytes_received, simulated.bytes_received, 100);
 }
 
 }  // namespace
