@@ -80,7 +80,8 @@ class ExperimentResults {
   std::map<Row, Kept> results_;
 };
 
-// Against one device alone: a point without communication has as many as devices.
+// Against one device that computes alone, without updates: a point whose exchange takes no time has
+// as many as devices.
 double SpeedupOf(const ExperimentPoint& point, const PointResult& result);
 
 }  // namespace poseidon

@@ -151,7 +151,8 @@ std::string SimulationTable(const ClusterAnswer& answer) {
   table.AddRow({"iteration", Digits(kMillisecondsPerSecond * training.iteration, 2), "ms"});
   table.AddRow({"computing alone", Digits(kMillisecondsPerSecond * training.compute, 2), "ms"});
   table.AddRow({"throughput", Digits(answer.ImagesPerSecond(), 1), "images/s"});
-  table.AddRow({"speedup", Digits(answer.Speedup(), 2), "of " + std::to_string(answer.Gpus())});
+  table.AddRow({"speedup", Digits(answer.Speedup(), 2),
+                "of " + std::to_string(answer.Gpus()) + ", by computing alone"});
   table.AddRow({"efficiency", Digits(100 * answer.Efficiency(), 1), "%"});
   table.AddRow({"GPU busy", Digits(100 * training.busy, 1), "%"});
   table.AddRow({"sent, most loaded machine", Digits(training.bytes_sent / kBytesPerMegabyte, 3),

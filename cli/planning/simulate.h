@@ -30,7 +30,7 @@ struct ClusterAnswer {
   // There are `failures`.
   ImageRates RatesWithoutFailures() const;
   int Gpus() const { return workers * gpus_per_node; }
-  // Against one GPU alone.
+  // Against one GPU that computes alone, without updates.
   double Speedup() const;
   // The speedup's share of what it could be.
   double Efficiency() const;

@@ -185,8 +185,8 @@ def published_section(results):
             rows,
         ),
         paragraph(
-            "Speedups are against one device alone, in brackets per device; the "
-            "difference is ours / published − 1. Differences over "
+            "Ours are speedups against one device that computes alone, without updates, "
+            "in brackets per device; the difference is ours / published − 1. Differences over "
             f"{PERCENT}% are marked. Gray rows prove nothing: a parameter was fitted to "
             "them.",
             "note",

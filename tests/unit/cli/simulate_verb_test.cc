@@ -186,6 +186,7 @@ TEST_F(SimulateVerbTest, OutputSaysIt) {
   EXPECT_GT(json["predicted_ms"], kComputeMs);
   const std::string table = SimulationTable(answer);
   EXPECT_THAT(table, HasSubstr("\ncomputing alone              23.00  ms\n"));
+  EXPECT_THAT(table, HasSubstr("  of 8, by computing alone\n"));
   EXPECT_THAT(table, HasSubstr("\nworkers: 8, servers: 8, samples a worker: 16\n"));
 }
 
