@@ -209,9 +209,10 @@ const Verb kPlan{
     .usage =
         "plan --net=FILE|--solver=FILE|--profile=FILE \\\n      --workers=P --servers=S [flags]",
     .text =
-        "Prices every layer that learns, in floats that a node which is worker and server sends "
-        "and receives in an iteration: through parameter servers (PS) and, for inner-product "
-        "layers, by broadcasting sufficient factors (SFB). Then plans as the scheduler would, and "
+        "Prices every layer that learns, in floats that a node which is worker and server (with "
+        "--nocolocated the busier of the two) sends and receives in an iteration: through "
+        "parameter servers (PS) and, for inner-product layers, by broadcasting sufficient factors "
+        "(SFB). Then plans as the scheduler would, and "
         "predicts when each bucket of layers is ready, sent, fresh and needed, how long an "
         "iteration takes, which other scheme comes closest, what limits the iteration and what "
         "would change most. docs/cost_model.md has the "

@@ -66,7 +66,8 @@ void AddBucket(const InformationBook& book, const Communication& communication,
   bucket.set_codec(choice.codec);
   bucket.set_update_at_workers(UpdateAtWorkers(book, communication, choice));
   bucket.set_factor_ring(choice.scheme == SFB && choice.factor_ring);
-  bucket.set_floats_ps(FloatsParameterServer(floats, plan.workers(), plan.servers()));
+  bucket.set_floats_ps(
+      FloatsParameterServer(floats, plan.workers(), plan.servers(), book.colocated()));
   const LayerFacts facts = book.Query(choice.first_layer);
   if (facts.factorable && choice.layer_count == 1) {
     bucket.set_floats_sfb(

@@ -208,7 +208,8 @@ PlannedModel PlanModel(const PlanOptions& options, const JobPlanTrial& trial) {
           std::move(inputs),
           std::move(limits),
           cluster.SlowestComputeFactor(),
-          std::move(search)};
+          std::move(search),
+          book.colocated()};
 }
 
 JobPlanTrial PlanningReport::Trial() {

@@ -43,6 +43,7 @@ struct PlannedModel {
   Limits limits;
   double slowest_factor = 1;  // how many times as long as usual the slowest worker computes
   SearchReport search;        // of policy TIME
+  bool colocated = true;      // servers share workers' machines
 };
 
 // "searched: ...", a line that says what was looked at and what ended the search; empty where there

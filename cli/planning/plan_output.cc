@@ -36,7 +36,8 @@ std::vector<LayerRow> LayerRows(const PlannedModel& planned) {
   for (int i = 0; i < model.layers_size(); ++i) {
     const LayerSpec& spec = model.layers(i);
     LayerRow row{spec, plan.buckets(bucket_of[i])};
-    row.floats_ps = FloatsParameterServer(FloatCount(spec), plan.workers(), plan.servers());
+    row.floats_ps =
+        FloatsParameterServer(FloatCount(spec), plan.workers(), plan.servers(), planned.colocated);
     if (spec.has_inner_product()) {
       const InnerProductSpec& product = spec.inner_product();
       row.floats_sfb = FloatsFactorBroadcast(product.outputs(), product.inputs(), product.rows(),
@@ -47,7 +48,8 @@ std::vector<LayerRow> LayerRows(const PlannedModel& planned) {
   return rows;
 }
 
-// Floats that a node sends and receives in an iteration, for the whole net.
+// Floats that a node sends and receives in an iteration, for the whole net: where servers have
+// machines of their own, of each layer by the busier of a worker and a server.
 struct Totals {
   int64_t floats_ps = 0;       // if all layers went over parameter servers
   int64_t floats_planned = 0;  // as each layer's scheme moves them
@@ -290,21 +292,23 @@ nlohmann::ordered_json LimitsJson(const Limits& limits) {
 }
 
 std::string PlanTable(const PlannedModel& planned) {
-  const auto& [model, plan, inputs, limits, slowest_factor, search] = planned;
+  const auto& [model, plan, inputs, limits, slowest_factor, search, colocated] = planned;
   const std::vector<LayerRow> rows = LayerRows(planned);
   const Totals totals = Sum(rows, plan.workers());
   return LayerTable(rows) + "\n" + BucketTable(plan) + "\n" + Grouped(ParameterCount(model)) +
          " parameters; workers: " + std::to_string(plan.workers()) +
          ", servers: " + std::to_string(plan.servers()) +
          ", samples a worker: " + std::to_string(model.batch()) + "\n" + SampleInputLines(inputs) +
-         "floats that a node sends and receives in an iteration: " + Grouped(totals.floats_ps) +
-         " all over PS, " + Grouped(totals.floats_planned) + " as planned" + Saving(totals) + "\n" +
-         ServerLoad(plan) + "\n" + TorusLine(plan) + LanesText(plan) + "\n" + SearchText(search) +
-         Iteration(planned) + LimitsText(limits);
+         (colocated ? "floats that a node"
+                    : "floats of each layer that a worker or a server, whichever has more,") +
+         " sends and receives in an iteration: " + Grouped(totals.floats_ps) + " all over PS, " +
+         Grouped(totals.floats_planned) + " as planned" + Saving(totals) + "\n" + ServerLoad(plan) +
+         "\n" + TorusLine(plan) + LanesText(plan) + "\n" + SearchText(search) + Iteration(planned) +
+         LimitsText(limits);
 }
 
 std::string PlanJson(const PlannedModel& planned) {
-  const auto& [model, plan, inputs, limits, slowest_factor, search] = planned;
+  const auto& [model, plan, inputs, limits, slowest_factor, search, colocated] = planned;
   const std::vector<LayerRow> rows = LayerRows(planned);
   const Totals totals = Sum(rows, plan.workers());
   nlohmann::ordered_json json;

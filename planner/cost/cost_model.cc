@@ -15,10 +15,16 @@ __int128 FactorFloats(int64_t outputs, int64_t inputs, int64_t rows, int64_t wor
   return __int128{2} * rows * (workers - 1) * (__int128{outputs} + inputs);
 }
 
+// Shares of a layer, of which there are as many as servers, that the busiest node sends.
+int64_t SharesSent(int64_t workers, int64_t servers, bool colocated) {
+  return colocated ? workers + servers - 2 : std::max(workers, servers);
+}
+
 }  // namespace
 
-int64_t FloatsParameterServer(int64_t parameters, int64_t workers, int64_t servers) {
-  return (2 * parameters * (workers + servers - 2) + servers / 2) / servers;
+int64_t FloatsParameterServer(int64_t parameters, int64_t workers, int64_t servers,
+                              bool colocated) {
+  return (2 * parameters * SharesSent(workers, servers, colocated) + servers / 2) / servers;
 }
 
 int64_t FloatsFactorBroadcast(int64_t outputs, int64_t inputs, int64_t rows, int64_t workers) {
@@ -33,7 +39,7 @@ Scheme BestScheme(const InformationBook& book, int layer) {
   const int64_t servers = book.Query(Property::kServers);
   const __int128 factors = FactorFloats(facts.outputs, facts.inputs, facts.rows, workers);
   const __int128 dense_times_servers =
-      __int128{2} * facts.outputs * facts.inputs * (workers + servers - 2);
+      __int128{2} * facts.outputs * facts.inputs * SharesSent(workers, servers, book.colocated());
   return factors * servers <= dense_times_servers ? SFB : PS;
 }
 

@@ -10,17 +10,19 @@
 
 namespace poseidon {
 
-// Floats sent and received, together, by a node that is a worker and a server, with the servers'
-// load spread evenly: 2 F (P1 + P2 - 2) / P2 for a layer of F floats. Rounded to the nearest float
-// where P2 does not divide it. Below 0 never; 0 if there is one worker and one server, on one node.
-int64_t FloatsParameterServer(int64_t parameters, int64_t workers, int64_t servers);
+// Floats sent and received, together, by a node, with the servers' load spread evenly, for a layer
+// of F floats: by one that is a worker and a server (colocated) 2 F (P1 + P2 - 2) / P2, else by the
+// busier of a worker, 2 F, and a server, 2 F P1 / P2. Rounded to the nearest float where P2 does
+// not divide it. Below 0 never; 0 if there is one worker and one server, on one node.
+int64_t FloatsParameterServer(int64_t parameters, int64_t workers, int64_t servers, bool colocated);
 
 // Floats sent and received by a worker: 2 K (P1 - 1)(M + N), or the most that an int64 holds.
 int64_t FloatsFactorBroadcast(int64_t outputs, int64_t inputs, int64_t rows, int64_t workers);
 
 // Algorithm 1: SFB if the layer is fully connected and 2K(P1-1)(M+N) <= 2MN(P1+P2-2)/P2, else PS.
-// Compared in integers of 128 bits, so exact; M N counts the weights, as in the paper, not the
-// bias.
+// Where servers are not colocated with workers the right side is 2MN max(P1,P2)/P2, for the paper's
+// nodes are both. Compared in integers of 128 bits, so exact; M N counts the weights, as in the
+// paper, not the bias.
 Scheme BestScheme(const InformationBook& book, int layer);
 
 // What a job's policy makes of it: Algorithm 1, or one scheme for all. Layers whose gradient is no

@@ -48,7 +48,8 @@ InformationBook::InformationBook(ModelSpec model, int workers, int servers)
 InformationBook::InformationBook(ModelSpec model, const Cluster& cluster)
     : InformationBook(std::move(model), cluster.workers(), cluster.servers()) {
   lanes_ = MostPlannedLanes(cluster.cores());
-  if (!cluster.has_network() || !cluster.network().colocated()) return;
+  colocated_ = !cluster.has_network() || cluster.network().colocated();
+  if (!cluster.has_network() || !colocated_) return;
   spare_servers_ = std::max(servers_ - workers_, 0);
   const auto bandwidth = static_cast<double>(ParseBitRate(cluster.network().bandwidth()));
   for (const Deviation& deviation : cluster.deviation()) {

@@ -50,6 +50,8 @@ class InformationBook {
   // What the link of a server's machine carries, against the others'; 1 where no worker shares it,
   // or that is not known.
   double LinkShareOf(int server) const;
+  // Whether servers share workers' machines; true where the network is not known.
+  bool colocated() const { return colocated_; }
   // Whether all updates are the workers' own, whatever the scheme: where the training program makes
   // them itself, from the mean gradient, and in WithUpdatesAtWorkers().
   bool updates_at_workers() const;
@@ -66,6 +68,7 @@ class InformationBook {
   int workers_;
   int servers_;
   int spare_servers_ = 0;
+  bool colocated_ = true;
   int lanes_;
   std::map<int, double> link_shares_;  // by server; of the others 1
   bool servers_keep_nothing_ = false;

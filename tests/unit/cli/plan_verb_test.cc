@@ -98,6 +98,24 @@ TEST_F(PlanVerbTest, PricesLayersAsThePaperDoes) {
   EXPECT_EQ(json["total"]["floats_planned"], 2 * 384 * 14 / 8 + 3670016);
 }
 
+TEST_F(PlanVerbTest, AServerOnAMachineOfItsOwnIsSentEverything) {
+  Cluster& cluster = *options_.job.mutable_cluster();
+  cluster.set_workers(1);
+  cluster.set_servers(1);
+  options_.job.mutable_communication()->set_policy(Communication::ALL_PS);
+  EXPECT_EQ(nlohmann::json::parse(PlanJson(PlanModel(options_)))["total"]["floats_ps"], 0);
+  cluster.mutable_network()->set_colocated(false);
+  const PlannedModel planned = PlanModel(options_);
+  const auto json = nlohmann::json::parse(PlanJson(planned));
+  const int64_t parameters = json["parameters"];
+  EXPECT_EQ(json["total"]["floats_ps"], 2 * parameters);
+  EXPECT_EQ(planned.plan.buckets(0).floats_ps() + planned.plan.buckets(1).floats_ps(),
+            2 * parameters);
+  EXPECT_THAT(PlanTable(planned),
+              HasSubstr("floats of each layer that a worker or a server, whichever has more, sends "
+                        "and receives in an iteration: "));
+}
+
 TEST_F(PlanVerbTest, PredictsEveryBucket) {
   options_.job.mutable_communication()->set_policy(Communication::TIME);
   const PlannedModel planned = PlanModel(options_);

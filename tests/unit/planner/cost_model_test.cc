@@ -39,7 +39,7 @@ Scheme Best(int64_t outputs, int64_t inputs, int64_t rows, int workers, int serv
 TEST(CostModelTest, EqualsThePapersTable) {
   const int64_t floats = int64_t{4096} * 4096;
   EXPECT_EQ(2 * floats, 33554432);  // a worker alone: no function, it is all of PS's formula
-  EXPECT_EQ(FloatsParameterServer(floats, 8, 8), 58720256);
+  EXPECT_EQ(FloatsParameterServer(floats, 8, 8, true), 58720256);
   EXPECT_EQ(FloatsFactorBroadcast(4096, 4096, 32, 8), 3670016);
 }
 
@@ -55,8 +55,33 @@ TEST(CostModelTest, AFactorTooLargeForAMessageIsNotSent) {
 }
 
 TEST(CostModelTest, OneNodeMovesNothing) {
-  EXPECT_EQ(FloatsParameterServer(1000, 1, 1), 0);
+  EXPECT_EQ(FloatsParameterServer(1000, 1, 1, true), 0);
   EXPECT_EQ(FloatsFactorBroadcast(10, 10, 10, 1), 0);
+}
+
+// Two layers 4096 x 4096 at a batch of 240: a worker sends all of them, and factors are more.
+TEST(CostModelTest, ServersOnMachinesOfTheirOwnMoveWhatTheBusierOneDoes) {
+  EXPECT_EQ(FloatsParameterServer(1000, 1, 1, false), 2000);
+  EXPECT_EQ(FloatsParameterServer(1000, 4, 8, false), 2000) << "a worker";
+  EXPECT_EQ(FloatsParameterServer(1000, 8, 4, false), 4000) << "a server";
+  Cluster cluster;
+  cluster.set_workers(16);
+  cluster.set_servers(16);
+  const ModelSpec model = InnerProductModel(4096, 4096, 240);
+  EXPECT_EQ(BestScheme(InformationBook(model, cluster), 0), SFB);
+  cluster.mutable_network()->set_bandwidth("10Gbps");
+  EXPECT_EQ(BestScheme(InformationBook(model, cluster), 0), SFB);
+  cluster.mutable_network()->set_colocated(false);
+  const InformationBook apart(model, cluster);
+  EXPECT_FALSE(apart.colocated());
+  EXPECT_EQ(BestScheme(apart, 0), PS);
+  EXPECT_EQ(BestScheme(apart.WithLanes(2), 0), PS);
+  // 2 K (P1 - 1)(M + N) is at most 2 M N up to a batch of 136.
+  EXPECT_EQ(BestScheme(InformationBook(InnerProductModel(4096, 4096, 136), cluster), 0), SFB);
+  EXPECT_EQ(BestScheme(InformationBook(InnerProductModel(4096, 4096, 137), cluster), 0), PS);
+  // A single server sends all of it to each worker.
+  cluster.set_servers(1);
+  EXPECT_EQ(BestScheme(InformationBook(model, cluster), 0), SFB);
 }
 
 TEST(CostModelTest, FollowsAlgorithm1OnAnyInput) {
@@ -76,8 +101,9 @@ TEST(CostModelTest, FollowsAlgorithm1OnAnyInput) {
     ASSERT_EQ(Best(outputs, inputs, rows, static_cast<int>(workers), static_cast<int>(servers)),
               expected)
         << outputs << " x " << inputs << ", K " << rows << ", " << workers << " + " << servers;
-    EXPECT_NEAR(static_cast<double>(FloatsParameterServer(outputs * inputs, workers, servers)),
-                static_cast<double>(ps), 0.5);
+    EXPECT_NEAR(
+        static_cast<double>(FloatsParameterServer(outputs * inputs, workers, servers, true)),
+        static_cast<double>(ps), 0.5);
     EXPECT_EQ(FloatsFactorBroadcast(outputs, inputs, rows, workers), static_cast<int64_t>(sfb));
   }
   EXPECT_GT(factors, 500);
