@@ -51,7 +51,9 @@ DEFINE_int32(lanes, 0,
              "within a hundredth of what most would make.");
 DEFINE_int32(cores, 16,
              "Cores of a machine, for its worker and server; their lanes get at most half.");
-DEFINE_int64(kv_pair_bytes, 2097152, "Largest size of a KV pair, in bytes.");
+DEFINE_int64(kv_pair_bytes, 2097152,
+             "Largest size of a KV pair, in bytes. Policy TIME decides itself, and tries this one, "
+             "too.");
 DEFINE_int64(bucket_bytes, 0,
              "Merge consecutive layers of one scheme up to so many bytes; 0: not. Policy TIME "
              "decides itself.");
