@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <functional>
 #include <map>
+#include <string_view>
 #include <utility>
 
 #include "core/time.h"
@@ -129,7 +130,7 @@ void FreeCopies(Variant& variant) {
 // What can be had to make an iteration shorter.
 struct Change {
   std::string what;
-  const char* cause;  // of those in FindLimit; empty: of none of them
+  std::string_view cause;  // of those in FindLimit; empty: of none of them
   std::function<void(Variant&)> change;
 };
 
@@ -161,7 +162,7 @@ std::vector<Change> ChangesOf(const Plan& plan, const ClusterModel& cluster) {
 }
 
 // `gains`: by cause, the least seconds of the changes that belong to it.
-void FindLimit(const Predictions& predictions, const std::map<std::string, double>& gains,
+void FindLimit(const Predictions& predictions, const std::map<std::string_view, double>& gains,
                Limits& limits) {
   const std::pair<const char*, std::function<void(Variant&)>> causes[] = {
       {kNetwork, FreeNetwork},
@@ -208,12 +209,15 @@ Limits WhatLimits(const Plan& plan, const InformationBook& book, const ClusterMo
   limits.seconds = predictions.now();
   limits.seconds_estimated = predictions.now_estimated();
   limits.estimated = predictions.estimated();
-  std::map<std::string, double> gains;
+  std::map<std::string_view, double> gains;
   for (const auto& [what, cause, change] : ChangesOf(plan, cluster)) {
     const double seconds = predictions.Seconds(change);
     double& least = gains.try_emplace(cause, seconds).first->second;
     least = std::min(least, seconds);
     if (seconds < limits.seconds * kWorthSaying) limits.improvements.push_back({what, seconds});
+    if (cause == kNetwork && seconds * kWorthSaying > limits.seconds) {
+      limits.setbacks.push_back({what, seconds});
+    }
   }
   FindLimit(predictions, gains, limits);
   std::stable_sort(

@@ -36,6 +36,9 @@ struct Limits {
   double without = 0;
   // What gains a hundredth or more, the most first.
   std::vector<Improvement> improvements;
+  // What of the network would be better, and yet makes the iteration longer by a hundredth or more:
+  // messages would meet that do not now, and wait for each other.
+  std::vector<Improvement> setbacks;
 };
 
 // The plan is of the book's model and of a cluster such as this. A dozen predictions, or of large

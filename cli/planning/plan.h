@@ -99,8 +99,8 @@ std::string PlanTable(const PlannedModel& planned);
 // `total`, `server_load`; `search` (null where nothing is searched: policies but TIME, and local
 // steps) with `searches`, `predicted`, `tried`, `too_large` and `more_to_try` of plans, how many
 // searches ended `hidden`, `complete`, `limited` or `needless`, and `limited_stages[]`
-// (planner/time_planner.h); `limits` with `by`, `without_ms` and `changes[]`, each with `change`
-// and `iteration_ms` as predicted.
+// (planner/time_planner.h); `limits` with `by`, `without_ms`, `changes[]` and `setbacks[]`
+// (planner/what_limits.h), each with `change` and `iteration_ms` as predicted.
 std::string PlanJson(const PlannedModel& planned);
 
 // From the flags of `poseidon plan --help`. Throws ConfigError for what is missing or wrong.

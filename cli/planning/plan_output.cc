@@ -267,6 +267,10 @@ std::string LimitsText(const Limits& limits) {
   std::string text = "what limits: " + limits.by +
                      "; if that took no time, an iteration would take " +
                      milliseconds(limits.without) + "\n";
+  for (const Improvement& setback : limits.setbacks) {
+    text += setback.what + " would make it longer, " + milliseconds(setback.seconds) +
+            ": messages would meet that do not now\n";
+  }
   if (limits.improvements.empty()) return text;
   // Of large plans nobody waits for a dozen predictions.
   Table table({{"under this plan"},
@@ -280,15 +284,19 @@ std::string LimitsText(const Limits& limits) {
 }
 
 nlohmann::ordered_json LimitsJson(const Limits& limits) {
-  nlohmann::ordered_json changes = nlohmann::ordered_json::array();
-  for (const Improvement& improvement : limits.improvements) {
-    changes.push_back({{"change", improvement.what},
-                       {"iteration_ms", kMillisecondsPerSecond * improvement.seconds}});
-  }
+  const auto list = [](const std::vector<Improvement>& improvements) {
+    nlohmann::ordered_json changes = nlohmann::ordered_json::array();
+    for (const Improvement& improvement : improvements) {
+      changes.push_back({{"change", improvement.what},
+                         {"iteration_ms", kMillisecondsPerSecond * improvement.seconds}});
+    }
+    return changes;
+  };
   return {{"by", limits.by},
           {"without_ms", kMillisecondsPerSecond * limits.without},
           {"estimated", limits.estimated},
-          {"changes", std::move(changes)}};
+          {"changes", list(limits.improvements)},
+          {"setbacks", list(limits.setbacks)}};
 }
 
 std::string PlanTable(const PlannedModel& planned) {

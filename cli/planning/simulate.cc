@@ -43,6 +43,7 @@ void OfAStep(int steps, Limits& limits) {
   limits.seconds /= steps;
   limits.without /= steps;
   for (Improvement& improvement : limits.improvements) improvement.seconds /= steps;
+  for (Improvement& setback : limits.setbacks) setback.seconds /= steps;
 }
 
 // Where an iteration is a number of local steps, all times and bytes are of a step.

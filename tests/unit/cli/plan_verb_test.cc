@@ -169,7 +169,21 @@ TEST_F(PlanVerbTest, SaysWhatLimits) {
   EXPECT_EQ(limits["by"], "the network");
   EXPECT_LT(limits["without_ms"], planned.plan.iteration_ms());
   EXPECT_EQ(limits["changes"][0]["change"], "twice the bandwidth");
+  EXPECT_TRUE(limits["setbacks"].is_array());
   EXPECT_LT(limits["changes"][0]["iteration_ms"], planned.plan.iteration_ms());
+}
+
+TEST(LimitsTextTest, SaysWhatWouldMakeAnIterationLonger) {
+  Limits limits;
+  limits.seconds = 0.2;
+  limits.by = "computing";
+  limits.without = 0.1;
+  limits.setbacks.push_back({"twice the bandwidth", 0.225});
+  EXPECT_EQ(LimitsText(limits),
+            "what limits: computing; if that took no time, an iteration would take 100.00 ms\n"
+            "twice the bandwidth would make it longer, 225.00 ms: messages would meet that do not "
+            "now\n");
+  EXPECT_EQ(LimitsJson(limits)["setbacks"][0]["change"], "twice the bandwidth");
 }
 
 TEST_F(PlanVerbTest, SaysWhatWasTriedAndWhatStoppedIt) {

@@ -73,6 +73,7 @@ TEST(WhatLimitsTest, WhereNothingElseTakesTimeItIsComputing) {
   EXPECT_LT(limits.without, 1e-3);
   ASSERT_EQ(limits.improvements.size(), 1);
   EXPECT_EQ(limits.improvements[0].what, "computing twice as fast");
+  EXPECT_TRUE(limits.setbacks.empty());
   EXPECT_NEAR(limits.improvements[0].seconds, 0.15, 1e-6);
 }
 
@@ -127,6 +128,21 @@ TEST(WhatLimitsTest, NoChangeOfWhatIsNamedGainsMoreThanItsEnd) {
   for (const Improvement& improvement : limits.improvements) {
     EXPECT_LE(limits.without, improvement.seconds) << improvement.what;
   }
+}
+
+// At 20 Gb/s, with one lane, the all-reduces of layers follow each other; at 40 Gb/s they meet.
+TEST(WhatLimitsTest, SaysWhereAFasterNetworkIsSlower) {
+  ClusterModel cluster;
+  cluster.workers = cluster.servers = 8;
+  cluster.goodput = 2.35e9;
+  cluster.flops = 1e12;
+  const InformationBook book(AlexNet(32), cluster.workers, cluster.servers);
+  const Plan plan = PlanOf(book, Communication::ALL_HALVING_DOUBLING);
+  const Limits limits = WhatLimits(plan, book, cluster);
+  ASSERT_FALSE(limits.setbacks.empty());
+  EXPECT_EQ(limits.setbacks[0].what, "twice the bandwidth");
+  EXPECT_GT(limits.setbacks[0].seconds, 1.05 * limits.seconds);
+  EXPECT_THAT(Changes(limits), Not(HasSubstr("twice the bandwidth")));
 }
 
 // Four GPUs a worker and copies of 50 Gb/s, beside a network of 40 Gb/s: without copies an
