@@ -98,6 +98,14 @@ void MendSlowLinks(Variant& variant) {
   }
 }
 
+// Of links all of which are slow there are no others to be as fast as.
+const char* SlowLinksMended(const ClusterModel& cluster) {
+  const auto slow = std::ranges::count_if(
+      cluster.deviations, [](const auto& entry) { return entry.second.link_share < 1; });
+  return slow < cluster.machines() ? "slow links as fast as the others"
+                                   : "all links of the network's bandwidth";
+}
+
 void FreeNetwork(Variant& variant) {
   variant.cluster.goodput = kFree;
   variant.cluster.latency = 0;
@@ -145,7 +153,7 @@ std::vector<Change> ChangesOf(const Plan& plan, const ClusterModel& cluster) {
   const int lanes = std::max(4, 2 * plan.lanes());
   return {
       {"twice the bandwidth", kNetwork, DoubleBandwidth},
-      {"slow links as fast as the others", kNetwork, MendSlowLinks},
+      {SlowLinksMended(cluster), kNetwork, MendSlowLinks},
       {"half the latency", kNetwork, [](Variant& v) { v.cluster.latency /= 2; }},
       {"lanes " + std::to_string(plan.lanes()) + " -> " + std::to_string(lanes), "",
        [lanes](Variant& v) { v.plan.set_lanes(lanes); }},

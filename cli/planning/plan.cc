@@ -57,6 +57,13 @@ std::vector<int> ParseGrid(const std::string& text) {
   return sizes;
 }
 
+// Or a plan would be of another exchange than was asked for.
+void CheckHasTorus(Communication::Policy policy, const std::string& name) {
+  if (policy == Communication::ALL_TORUS || policy == Communication::TIME) return;
+  throw ConfigError("--grid is of workers under the torus, which --policy=" + name +
+                    " does not use; give --policy=ALL_TORUS or TIME, or leave --grid out");
+}
+
 void CheckAtLeastOne(const char* name, const char* what, int64_t value) {
   const std::string flag = std::string("--") + name;
   if (!FlagGiven(name)) throw ConfigError(flag + " is missing; give " + what);
@@ -85,6 +92,7 @@ Communication CommunicationFromFlags(const NamedPolicies& policies) {
   communication.set_overlap_steps(FLAGS_overlap_steps);
   if (!FLAGS_grid.empty()) {
     for (const int size : ParseGrid(FLAGS_grid)) communication.add_grid(size);
+    CheckHasTorus(communication.policy(), found->first);
   }
   return communication;
 }

@@ -139,6 +139,15 @@ std::string BucketTable(const Plan& plan) {
   return table.ToString();
 }
 
+// " (4.6% for communication)"; nothing where nothing is computed.
+std::string CommunicationText(const Plan& plan) {
+  constexpr double kMost = 100;  // times the computing, beyond which a percentage tells nobody much
+  if (plan.compute_ms() <= 0) return "";
+  const double times = ExpectedIterationMs(plan) / plan.compute_ms() - 1;
+  if (times > kMost) return " (nearly all is communication)";
+  return " (" + Digits(100 * times, 1) + "% for communication)";
+}
+
 std::string Iteration(const PlannedModel& planned) {
   const Plan& plan = planned.plan;
   const Limits& limits = planned.limits;
@@ -149,11 +158,7 @@ std::string Iteration(const PlannedModel& planned) {
   }
   text +=
       planned.slowest_factor == 1 ? "computing alone: " : "computing alone, the slowest worker: ";
-  text += Digits(plan.compute_ms(), 2) + " ms";
-  if (plan.compute_ms() > 0) {
-    text += " (" + Digits(100 * (ExpectedIterationMs(plan) / plan.compute_ms() - 1), 1) +
-            "% for communication)";
-  }
+  text += Digits(plan.compute_ms(), 2) + " ms" + CommunicationText(plan);
   if (plan.local_steps() > 1) {
     text += "; of " + std::to_string(plan.local_steps()) + " local steps, " +
             Digits(plan.iteration_ms() / plan.local_steps(), 2) + " ms each";

@@ -26,6 +26,11 @@ constexpr int kIterations = 5;  // if the command line does not say: two to get 
 constexpr int kUncounted = 2;
 
 void SetDevicesFromFlags(Cluster& cluster) {
+  if (FlagGiven("gpu_bandwidth") && FLAGS_gpus_per_node == 1) {
+    throw ConfigError(
+        "--gpu_bandwidth is what joins a worker's GPUs, of which it has one; give --gpus_per_node, "
+        "too");
+  }
   cluster.set_devices_per_worker(FLAGS_gpus_per_node);
   cluster.set_device_bandwidth(FLAGS_gpu_bandwidth);
   if (!FLAGS_copy_bandwidth.empty()) cluster.set_copy_bandwidth(FLAGS_copy_bandwidth);

@@ -173,6 +173,15 @@ TEST_F(PlanVerbTest, SaysWhatLimits) {
   EXPECT_LT(limits["changes"][0]["iteration_ms"], planned.plan.iteration_ms());
 }
 
+TEST_F(PlanVerbTest, OfANetThatComputesNextToNothingNoPercentageIsTold) {
+  const std::string share = "% for communication)";
+  EXPECT_THAT(PlanTable(PlanModel(options_)), HasSubstr(share));
+  options_.source.images_per_second = 1e8;  // an iteration's 32 take 0.3 us
+  const std::string table = PlanTable(PlanModel(options_));
+  EXPECT_THAT(table, HasSubstr("computing alone: 0.00 ms (nearly all is communication)"));
+  EXPECT_THAT(table, Not(HasSubstr(share)));
+}
+
 TEST(LimitsTextTest, SaysWhatWouldMakeAnIterationLonger) {
   Limits limits;
   limits.seconds = 0.2;

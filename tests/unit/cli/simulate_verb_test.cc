@@ -430,6 +430,13 @@ TEST_F(SimulateVerbTest, RefusesWhatItCannotSimulate) {
   EXPECT_THAT(refusal("--iterations=2"), HasSubstr("it must be at least 3"));
   EXPECT_THAT(refusal("--images_per_second=9"), HasSubstr("can't change a profile"));
   EXPECT_THAT(refusal("--format=xml"), HasSubstr("it must be table or json"));
+  // What would be passed over without a word.
+  EXPECT_EQ(refusal("--grid=1x2"),
+            "--grid is of workers under the torus, which --policy=BYTES does not use; give "
+            "--policy=ALL_TORUS or TIME, or leave --grid out");
+  EXPECT_EQ(refusal("--gpu_bandwidth=50Gbps"),
+            "--gpu_bandwidth is what joins a worker's GPUs, of which it has one; give "
+            "--gpus_per_node, too");
 }
 
 }  // namespace

@@ -183,6 +183,15 @@ TEST(WhatLimitsTest, OfOneSlowLinkThatLinkIsToBeMended) {
               0.01 * limits.seconds);
 }
 
+TEST(WhatLimitsTest, OfLinksThatAreAllSlowNoneIsAnExample) {
+  ClusterModel cluster = FreeCluster();
+  cluster.goodput = 5e9;
+  for (int machine = 0; machine < 8; ++machine) cluster.deviations[machine].link_share = 0.05;
+  const std::string changes = Changes(LimitsOf(cluster, Communication::ALL_RING));
+  EXPECT_THAT(changes, HasSubstr("all links of the network's bandwidth; "));
+  EXPECT_THAT(changes, Not(HasSubstr("the others")));
+}
+
 // All that is said is of one model, or an improvement could be slower than what there is.
 TEST(WhatLimitsTest, OfALargePlanImprovementsAreBetterThanItsPrediction) {
   const Limits limits = LimitsOf(LargeCluster(), Communication::ALL_PS);
