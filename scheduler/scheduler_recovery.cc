@@ -120,9 +120,10 @@ void SchedulerActor::TryGoOn(Outbox& outbox) {
   if (phase_ != Phase::kRegrouping) return;
   const Cut cut = round_.FindCut(plan_.plan());
   // A worker that is left and lacks values has sent no gradient. So nobody has updated any, and
-  // worker 0, or who takes its place, can begin the job with the first ones once more.
+  // worker 0, or who takes its place, can begin the job with the first ones once more. But who has
+  // joined under a plan that others had the values of was to get them and has filled in none.
   const bool planned = plan_body_.size() > 0;
-  const bool begun = (planned && plan_.plan().start_iteration() != first_iteration_) ||
+  const bool begun = (planned && !plan_.plan().holders().empty()) ||
                      (round_.nobody_answered() && reached_ > first_iteration_);
   if (cut.holders.empty() && begun) {
     return End(ExitCode::kPeerLost,

@@ -119,8 +119,8 @@ void SimulatedTrainer::OnPlan(Outbox& outbox) {
                     : 1);
   copies_.SetPlan(protocol_.plan(), *options_.model, options_.cluster);
   const bool first = protocol_.plan().start_iteration() == 0 && protocol_.plan().holders().empty();
-  // Once, as programs do.
-  if (first && protocol_.leads() && !std::exchange(filled_, true) &&
+  // Before its first plan's start only, as programs do.
+  if (!std::exchange(planned_, true) && first && protocol_.leads() &&
       options_.work->arithmetic.initialize) {
     for (int layer = 0; layer < options_.model->layers_size(); ++layer) {
       options_.work->arithmetic.initialize(layer, protocol_.context().memory->values(layer));

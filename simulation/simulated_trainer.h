@@ -101,7 +101,7 @@ class SimulatedTrainer : public Actor {
   WorkerProtocol protocol_;
   std::optional<DeferredLayers> deferred_;  // if the rule is, once there is a plan
   int64_t images_ = 0;                      // an iteration
-  bool filled_ = false;                     // has set the first values
+  bool planned_ = false;                    // has had a plan, and set what first values are its own
   ComputeWalk walk_;
   DeviceCopies copies_;
 };

@@ -68,7 +68,8 @@ struct Undisturbed {
 
 Undisturbed TrainUndisturbed(const SimulatedClusterOptions& options);
 
-// Whether every worker has died, or both servers that kept a chunk, and the job has ended for that.
+// Whether every worker that had the parameters has died, or both servers that kept a chunk, and the
+// job has ended for that.
 bool LostAll(const SimulatedCluster& cluster, const std::vector<Loss>& losses);
 
 // Trains with losses to the parameters of the undisturbed job. Returns how many recoveries there

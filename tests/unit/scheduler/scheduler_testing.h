@@ -155,6 +155,10 @@ class SchedulerTest : public testing::Test {
   }
 
   void DeclareModel() {
+    for (const NodeId& worker : kWorkers) Declare(worker, 0);
+  }
+  // The worker has what training goes on from at this iteration.
+  void Declare(const NodeId& worker, int64_t first_iteration) {
     ModelSpec model;
     model.set_iterations(10);
     model.set_batch(1);
@@ -164,11 +168,10 @@ class SchedulerTest : public testing::Test {
     LayerSpec& layer = *model.add_layers();
     layer.set_name("a");
     layer.add_blobs()->add_shape(100);
-    for (const NodeId& worker : kWorkers) {
-      wire::Declaration declaration;
-      declaration.set_model(model.SerializeAsString());
-      Tell(worker, MessageKind::kDeclareModel, declaration);
-    }
+    wire::Declaration declaration;
+    declaration.set_model(model.SerializeAsString());
+    declaration.mutable_inputs()->set_first_iteration(first_iteration);
+    Tell(worker, MessageKind::kDeclareModel, declaration);
   }
 
   void BeginTraining() {
@@ -221,6 +224,9 @@ class SchedulerTest : public testing::Test {
     holdings.set_complete(true);
     holdings.set_layout(plan_.plan().layout());
     holdings.set_iteration(iteration);
+    Hold(worker, holdings);
+  }
+  void Hold(const NodeId& worker, const wire::Holdings& holdings) {
     Envelope held =
         MakeEnvelope(MessageKind::kHoldings, {{Role::kScheduler, 0}, kControlLane}, holdings);
     held.step = hold_;
