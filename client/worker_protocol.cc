@@ -144,6 +144,7 @@ void WorkerProtocol::OnPlan() {
   }
   iteration_ = plan().start_iteration();
   if (first) CheckStart();
+  if (context_->kept != nullptr) context_->kept->SetAwaitsStatistics(awaits_statistics());
   declaration_ = {};
   report_ = {};
   statistics_.reset();
@@ -255,6 +256,7 @@ void WorkerProtocol::BucketFresh(int bucket, int64_t iteration, Time happened) {
 }
 
 void WorkerProtocol::GradientReady(int layer, int64_t iteration, Time now, Outbox& outbox) {
+  TookStatistics();
   AddResidual(layer, iteration);
   for (const int bucket : progress_->LayerReady(layer, now)) {
     Envelope ready;
@@ -395,6 +397,7 @@ void WorkerProtocol::SendLeave(Outbox& outbox) const {
 }
 
 void WorkerProtocol::Finish(wire::WorkerReport report, Outbox& outbox) {
+  TookStatistics();  // it may have come when nothing was left to compute
   AddToPastPlans();
   left_ = true;
   *report.mutable_buckets() = past_plans_.buckets();
@@ -423,6 +426,10 @@ void WorkerProtocol::SendStatistics(std::span<const float> statistics, Outbox& o
     outbox.Send(context_->MakeFrame(MessageKind::kStatistics, context_->Worker(place), /*lane=*/0,
                                     /*bucket=*/0, /*chunk=*/0, iteration_, body));
   }
+}
+
+void WorkerProtocol::TookStatistics() {
+  if (context_->kept != nullptr) context_->kept->SetAwaitsStatistics(false);
 }
 
 void WorkerProtocol::SendToScheduler(Envelope envelope, Outbox& outbox) const {

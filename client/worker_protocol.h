@@ -140,6 +140,10 @@ class WorkerProtocol {
   void SendStatistics(std::span<const float> statistics, Outbox& outbox) const;
   // That have come; null before, and under a plan without.
   const std::optional<Payload>& statistics() const { return statistics_; }
+  // Those that were awaited are the program's own by now, or its net has none. Until then the
+  // worker lacks something that the plan starts with, and nobody gets anything from it after a
+  // loss. A program that goes on without says so by its first gradient.
+  void TookStatistics();
 
   // The worker wants to leave the job. The scheduler ends it when it can be done without, or says
   // why it can't.

@@ -199,11 +199,13 @@ class WorkerSession {
   // What the net has beside the model and training changes, where it has something: after Begin or
   // GoBack and before the next iteration the worker that sends them does so, and those that await
   // them have theirs set. Every worker's program does it, or none. AwaitStatistics waits; it throws
-  // Error if what comes are no `floats` floats.
+  // Error if what comes are no `floats` floats. TookStatistics is next, when they are set, or at
+  // once where the net has none (WorkerProtocol::TookStatistics).
   bool sends_statistics() const { return protocol_.sends_statistics(); }
   bool awaits_statistics() const { return protocol_.awaits_statistics(); }
   void SendStatistics(std::span<const float> statistics);
   std::vector<float> AwaitStatistics(size_t floats);
+  void TookStatistics() { protocol_.TookStatistics(); }
 
   // Tells whoever watches the job a sentence, on the scheduler's terminal.
   void Notify(const std::string& text);

@@ -126,6 +126,7 @@ void SimulatedTrainer::OnPlan(Outbox& outbox) {
       options_.work->arithmetic.initialize(layer, protocol_.context().memory->values(layer));
     }
   }
+  protocol_.TookStatistics();  // its net has none
   protocol_.Begin(outbox);
 }
 

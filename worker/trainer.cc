@@ -233,6 +233,7 @@ void Trainer::ExchangeValuesBesideModel() {
 
 wire::WorkerReport Trainer::TrainToEnd() {
   ExchangeValuesBesideModel();
+  session_.TookStatistics();
   while (session_.iteration() < options_.max_iter && !session_.stops()) RunIteration();
   wire::WorkerReport report = Report();
   session_.Finish(report);

@@ -116,6 +116,7 @@ class Session::Implementation {
     if (!AwaitsStatistics()) Misuse("AwaitStatistics where none are awaited");
     std::vector<float> statistics;
     Guarded([&] { statistics = session_.AwaitStatistics(floats); });
+    session_.TookStatistics();  // the program's next call comes when it has set them
     return statistics;
   }
 

@@ -98,7 +98,7 @@ void KeptState::BeforeSend(int bucket, int chunk, int64_t iteration) {
 }
 
 bool KeptState::complete() const {
-  return std::ranges::all_of(buckets_, [](const KeptBucket& bucket) {
+  return !awaits_statistics_ && std::ranges::all_of(buckets_, [](const KeptBucket& bucket) {
     return std::ranges::all_of(bucket.chunks,
                                [](const KeptChunk& chunk) { return chunk.version.has_value(); });
   });

@@ -19,9 +19,13 @@
 // What servers update they keep likewise, and send all workers once more (server/replication.h). Of
 // such chunks it is only known here that they have come.
 //
-// Thread safety: different lanes update different chunks at the same time. Updated() is the
-// training thread's; OldestVersion() may be called meanwhile and then says that version or the one
-// before, to either of which the worker can go back. The rest may be called when no lane updates;
+// Beside the model a net may have statistics, which the program gets from another worker's when the
+// plan has started (kStatistics). Whoever still awaits them can't be one that others go on from.
+//
+// Thread safety: different lanes update different chunks at the same time. Updated() and
+// SetAwaitsStatistics() are the training thread's. OldestVersion() may be called meanwhile and then
+// says that version or the one before, to either of which the worker can go back; and complete(),
+// of which either answer is right then. The rest may be called when no lane updates;
 // docs/recovery.md says how that is brought about.
 #pragma once
 
@@ -57,8 +61,10 @@ class KeptState {
   void BeforeSend(int bucket, int chunk, int64_t iteration);
   // Deferred rules: the layer's update is made, its values are for the forward pass of `iteration`.
   void Updated(int layer, int64_t iteration);
+  // Whether the program has still to get what its net has beside the model.
+  void SetAwaitsStatistics(bool awaits) { awaits_statistics_ = awaits; }
 
-  // All chunks have arrived.
+  // All chunks have arrived, and no statistics are awaited.
   bool complete() const;
   // The oldest version of all chunks that the worker updates; nullopt if some have not arrived, or
   // there are none.
@@ -96,6 +102,7 @@ class KeptState {
   std::vector<KeptBucket> buckets_;
   // Deferred rules, by layer: the iteration for whose forward pass its values are.
   std::vector<std::atomic<int64_t>> updated_;
+  std::atomic<bool> awaits_statistics_{false};
   std::vector<float> floats_;  // of what was not sent
 };
 

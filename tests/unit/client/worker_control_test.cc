@@ -110,6 +110,27 @@ TEST_F(WorkerControlTest, AStartThatWasLostIsHeardWhenItIsSaidAgain) {
   EXPECT_EQ(CountSent(MessageKind::kStart), 1);
 }
 
+// Else the job could go on from what this worker's net had at first.
+TEST_F(WorkerControlTest, WhoAwaitsStatisticsHasNotAllThatTheJobCanGoOnFrom) {
+  KeptState& kept = *plans_->Take()->kept;
+  kept.AllArrived(0);
+  for (const bool awaits : {true, false}) {
+    kept.SetAwaitsStatistics(awaits);
+    const uint32_t hold = awaits ? 1 : 2;
+    Receive(MessageKind::kHold, wire::View(), hold);
+    outbox_.messages.clear();
+    Envelope held;
+    held.kind = MessageKind::kLaneHeld;
+    held.step = hold;
+    control_.OnMessage(held, outbox_);
+    ASSERT_EQ(outbox_.messages.size(), 1U);
+    ASSERT_EQ(outbox_.messages[0].kind, MessageKind::kHoldings);
+    wire::Holdings holdings;
+    ASSERT_TRUE(holdings.ParseFromString(outbox_.messages[0].body.ToString()));
+    EXPECT_EQ(holdings.complete(), !awaits);
+  }
+}
+
 // The scheduler may not have heard it: a node that was silent joins anew when it asks for it.
 TEST(FinishedWorkerTest, SaysSoAgainWhenItJoinsAgain) {
   const auto plans = std::make_shared<PlanHandover>();

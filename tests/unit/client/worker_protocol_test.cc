@@ -332,6 +332,52 @@ TEST_F(WorkerProtocolTest, ASnapshotStaysWantedUntilItIsWritten) {
   EXPECT_FALSE(protocol_.snapshot_is_wanted());
 }
 
+// A worker that comes to a job in which another one has all that it goes on from.
+class NewcomerTest : public WorkerProtocolTest {
+ protected:
+  NewcomerTest() : WorkerProtocolTest(1) {
+    recovers_ = true;
+    Join();
+    protocol_.Declare(ModelSpec(), {}, outbox_);
+  }
+
+  // Up to the arrival of the plan's values; nullptr: in other memory.
+  void Start(int number, const std::vector<int>& holders,
+             std::shared_ptr<const ModelMemory> memory) {
+    wire::PlanAndModel plan = TwoLayers(number, 5, true);
+    plan.mutable_plan()->mutable_holders()->Assign(holders.begin(), holders.end());
+    GivePlan(plan, std::move(memory));
+    protocol_.Begin(outbox_);
+    Envelope start = Message(MessageKind::kStart);
+    start.step = static_cast<uint32_t>(number);
+    Receive(start);
+    kept().AllArrived(5);
+  }
+  KeptState& kept() { return *protocol_.context().kept; }
+};
+
+TEST_F(NewcomerTest, HasNotAllBeforeItHasTheStatistics) {
+  Start(1, {0}, nullptr);
+  EXPECT_FALSE(kept().complete());
+  for (int number = 2; number <= 3; ++number) {
+    // Who was to send them is lost, or the frame is.
+    Receive(Message(MessageKind::kHold, number - 1));
+    Start(number, {0}, number == 2 ? protocol_.context().memory : nullptr);
+    EXPECT_FALSE(kept().complete());
+  }
+  protocol_.TookStatistics();
+  EXPECT_TRUE(kept().complete());
+  Receive(Message(MessageKind::kHold, 3));
+  Start(4, {0, 1}, protocol_.context().memory);
+  EXPECT_TRUE(kept().complete());
+}
+
+TEST_F(NewcomerTest, HasAllWhenItComputesWithoutStatistics) {
+  Start(1, {0}, nullptr);
+  protocol_.GradientReady(1, 5, Time(), outbox_);
+  EXPECT_TRUE(kept().complete());
+}
+
 // A node is lost before anybody has what training starts with, which only worker 0 has.
 class FirstValuesTest : public WorkerProtocolTest, public testing::WithParamInterface<bool> {
  protected:
