@@ -157,12 +157,14 @@ void WorkerProtocol::OnPlan() {
 void WorkerProtocol::CheckStart() const {
   const bool own = context_->publishes_start() && plan().holders().empty();
   if (!own || iteration_ == first_iteration_) return;
-  throw Error(ExitCode::kProtocolError,
-              "the plan starts at iteration " + std::to_string(iteration_) +
-                  ", but this worker, from which all get what it starts with, has said that it has "
-                  "that of iteration " +
-                  std::to_string(first_iteration_) +
-                  "; see that no other process has its rank, and start the job again");
+  throw Error(
+      ExitCode::kProtocolError,
+      "the plan starts at iteration " + std::to_string(iteration_) +
+          ", but this worker, from which all get what it starts with, has said that it has "
+          "that of iteration " +
+          std::to_string(first_iteration_) +
+          "; see that no other process has its rank or, if it came in a lost one's place, that "
+          "it finds the same snapshot, and start the job again");
 }
 
 void WorkerProtocol::TakeStart(const std::shared_ptr<SyncContext>& before) {

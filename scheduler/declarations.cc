@@ -6,8 +6,7 @@
 namespace poseidon {
 
 std::optional<NodeId> Declarations::AddModel(const NodeId& worker, wire::Declaration declaration) {
-  const wire::TrainingInputs& inputs = inputs_[worker] = std::move(*declaration.mutable_inputs());
-  if (worker.rank == 0) first_iteration_ = std::max<int64_t>(0, inputs.first_iteration());
+  inputs_[worker] = std::move(*declaration.mutable_inputs());
   if (inputs_.size() == 1) {
     model_ = std::move(*declaration.mutable_model());
     return std::nullopt;
@@ -18,6 +17,16 @@ std::optional<NodeId> Declarations::AddModel(const NodeId& worker, wire::Declara
 
 void Declarations::AddLinks(const NodeId& worker, wire::LinkReport links) {
   links_[worker] = std::move(links);
+}
+
+void Declarations::Forget(const NodeId& worker) {
+  inputs_.erase(worker);
+  links_.erase(worker);
+}
+
+int64_t Declarations::first_iteration() const {
+  const auto found = inputs_.find({Role::kWorker, 0});
+  return found == inputs_.end() ? 0 : std::max<int64_t>(0, found->second.first_iteration());
 }
 
 bool Declarations::Has(const NodeId& worker, bool with_links) const {

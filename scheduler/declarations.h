@@ -21,18 +21,19 @@ class Declarations {
   // Returns the worker that declared another model, if one did.
   std::optional<NodeId> AddModel(const NodeId& worker, wire::Declaration declaration);
   void AddLinks(const NodeId& worker, wire::LinkReport links);
+  // The worker is lost: who takes its place may have other files, and declares what it has itself.
+  void Forget(const NodeId& worker);
   bool Has(const NodeId& worker, bool with_links) const;
 
   const std::string& model() const { return model_; }
-  // The first of the training; not 0 if it goes on from a snapshot.
-  int64_t first_iteration() const { return first_iteration_; }
+  // The first of the training, as worker 0 says; not 0 if it goes on from a snapshot.
+  int64_t first_iteration() const;
   // Of the workers that have declared a model, by rank.
   const std::map<NodeId, wire::TrainingInputs>& inputs() const { return inputs_; }
   // In the order of workers.
   std::vector<wire::LinkReport> links() const;
 
  private:
-  int64_t first_iteration_ = 0;
   std::string model_;
   std::map<NodeId, wire::TrainingInputs> inputs_;
   std::map<NodeId, wire::LinkReport> links_;

@@ -38,6 +38,7 @@ void SchedulerActor::Lose(const std::vector<NodeId>& nodes, const std::string& c
     roster_.Forget(id);
     leaving_.erase(id);
     wish_to_leave_.erase(id);
+    declarations_.Forget(id);
     ++losses_without_progress_[id];
   }
   Tell("lost " + names + ": " + cause, outbox);
@@ -219,6 +220,12 @@ void SchedulerActor::CheckModel(const Envelope& envelope, Outbox& outbox) {
                    ", which took a lost one's rank, declared another model than the others; every "
                    "worker must read the same net and solver files",
                outbox);
+  }
+  // The first values are its own, as it has found them.
+  const bool fills = envelope.from.node == SnapshotWriter() && plan_.plan().holders().empty();
+  if (const std::string other = DescribeOtherStart({node, declaration.inputs()}, first_iteration_);
+      fills && !other.empty()) {
+    return End(ExitCode::kDataError, other, outbox);
   }
   const std::string disagreement =
       DescribeDisagreement({declared_inputs_, {node, WithoutStart(declaration.inputs())}});

@@ -88,6 +88,20 @@ std::string DescribeDisagreement(const std::vector<WorkerInputs>& workers) {
   return "";
 }
 
+std::string DescribeOtherStart(const WorkerInputs& worker, int64_t first_iteration) {
+  const int64_t own = worker.inputs.first_iteration();
+  if (own == first_iteration) return "";
+  const std::string found =
+      Describe(worker.node) +
+      ", which took a lost one's rank before anybody had the parameters, found " +
+      (own == 0 ? "no snapshot" : "the snapshot of iteration " + std::to_string(own));
+  if (first_iteration == 0) {
+    return found + ", but the job begins without one: remove it, and start the job again";
+  }
+  return found + ", but the job goes on from that of iteration " + std::to_string(first_iteration) +
+         ": copy that to " + worker.node.host() + ", and start the job again";
+}
+
 wire::TrainingInputs WithoutStart(wire::TrainingInputs inputs) {
   inputs.clear_snapshot();
   inputs.clear_first_iteration();

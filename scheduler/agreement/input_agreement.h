@@ -6,6 +6,7 @@
 // dropout_ratio, looks like any.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,10 @@ struct WorkerInputs {
 // says that worker 0 is not where it was the last time. All else must be the same. What a worker
 // does not say (none of its layers reads files, or it is a program of the user's) is not compared.
 std::string DescribeDisagreement(const std::vector<WorkerInputs>& workers);
+
+// Whoever takes worker 0's place before anybody has its first values begins where that one would
+// have, at `first_iteration`: what keeps it from that and what to do, or "".
+std::string DescribeOtherStart(const WorkerInputs& worker, int64_t first_iteration);
 
 // What must be the same of whoever comes when training goes on: its data, net and seed. Snapshots
 // have been written since the others looked for one, and values that are not trained come from the

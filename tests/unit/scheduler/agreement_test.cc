@@ -52,6 +52,16 @@ TEST(ConfigDifferenceTest, WhoComesToAJobOfPoseidonRunIsToldWhichConfigItNeeds) 
   EXPECT_THAT(DescribeDifference(scheduler, &node), HasSubstr("it was started for another run"));
 }
 
+TEST(InputAgreementTest, WhoTakesTheFirstWorkersPlaceBeginsWhereThatWouldHave) {
+  EXPECT_EQ(DescribeOtherStart(Worker(0, 200, 60), 200), "");
+  EXPECT_EQ(DescribeOtherStart(Worker(0, 0, 60), 0), "");
+  EXPECT_THAT(DescribeOtherStart(Worker(0, 0, 60), 200),
+              HasSubstr("found no snapshot, but the job goes on from that of iteration 200: copy "
+                        "that to node0"));
+  EXPECT_THAT(DescribeOtherStart(Worker(0, 100, 60), 0),
+              HasSubstr("found the snapshot of iteration 100, but the job begins without one"));
+}
+
 TEST(InputAgreementTest, SameFilesAgreeAndSoDoThoseThatNobodyNeeds) {
   EXPECT_EQ(DescribeDisagreement({Worker(0, 0, 0)}), "");
   EXPECT_EQ(DescribeDisagreement({Worker(0, 200, 60), Worker(1, 0, 60), Worker(2, 100, 60)}), "");

@@ -48,5 +48,46 @@ TEST_F(FirstIterationTest, AJobBeginsOnceMoreWhereNobodyHasGotValues) {
   }
 }
 
+// The plan is not to start with a snapshot that only the lost one had.
+TEST_F(FirstIterationTest, WhatALostWorkerDeclaredIsForgotten) {
+  RegisterAll();
+  Declare(kWorkers[0], 5);
+  FallSilent(kWorkers[0]);
+  HoldNothing(kWorkers[1]);
+  Replace(kWorkers[0]);
+  Declare(kWorkers[1], 0);
+  EXPECT_FALSE(HasSent(MessageKind::kPlan));
+  Declare(kWorkers[0], 0);
+  ASSERT_TRUE(HasSent(MessageKind::kPlan));
+  EXPECT_EQ(plan_.plan().start_iteration(), 0);
+}
+
+TEST_F(FirstIterationTest, WhoIsToFillInTheFirstValuesNeedsTheirSnapshot) {
+  RegisterAll();
+  Declare(kWorkers[0], 5);
+  Declare(kWorkers[1], 0);
+  ASSERT_EQ(plan_.plan().start_iteration(), 5);
+  FallSilent(kWorkers[0]);
+  HoldNothing(kWorkers[1]);
+  Replace(kWorkers[0]);
+  Declare(kWorkers[0], 0);
+  EXPECT_THAT(TakeEnd(), AllOf(StartsWith("6 worker 0 (node"),
+                               HasSubstr("found no snapshot, but the job goes on from that of "
+                                         "iteration 5: copy that to node")));
+}
+
+TEST_F(FirstIterationTest, WhoGetsTheValuesOfOthersNeedsNoSnapshot) {
+  RegisterAll();
+  Declare(kWorkers[0], 5);
+  Declare(kWorkers[1], 0);
+  SayReady();
+  FallSilent(kWorkers[0]);
+  Hold(kWorkers[1], 5);
+  Replace(kWorkers[0]);
+  Declare(kWorkers[0], 0);
+  SayReady();
+  EXPECT_TRUE(HasSent(MessageKind::kStart));
+}
+
 }  // namespace
 }  // namespace poseidon
