@@ -41,8 +41,11 @@ class SharedModel:
         """
         self.session = session
         self.layers = layers
+        # Whether the job has gone back since the last iteration ended. Values that were taken before may be other bits
+        # than those that the servers have come to since.
+        self._went_back = False
         if isinstance(session, RecoveringSession):
-            session.on_move = self._forget_memory
+            session.on_move = self._on_move
         self._extra = len(extra)
         self._together: Dict[int, range] = {}  # by layer, as the plan says
         own = servers.specs() if servers is not None else [layer.spec() for layer in layers]
@@ -100,6 +103,7 @@ class SharedModel:
 
     def end_iteration(self, loss: Union[float, torch.Tensor]) -> bool:
         """True: the plan has changed, and with it all memory. Waits for a loss that is on a device."""
+        self._went_back = False
         changed = self.session.end_iteration(float(loss))
         if changed:
             self._forget_memory()
@@ -107,8 +111,11 @@ class SharedModel:
 
     def finish(self) -> None:
         """After the last iteration: waits for the others, whose parameters the scheduler compares."""
-        self._put_values()
+        if not self._went_back:
+            self._put_values()
         self.session.finish()
+        if self._went_back:
+            self._take_values()
         self._forget_memory()
         self.session.close()
 
@@ -132,6 +139,10 @@ class SharedModel:
         for index, layer in enumerate(self.layers):
             for view, slot in zip(self._values(index), layer.slots):
                 slot.parameter.detach().copy_(view)
+
+    def _on_move(self) -> None:
+        self._went_back = True
+        self._forget_memory()
 
     def _forget_memory(self) -> None:
         self._together.clear()

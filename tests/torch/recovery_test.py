@@ -24,8 +24,11 @@ sys.path.insert(0, str(ROOT / "python"))
 # pylint: disable=wrong-import-position
 import poseidon_torch as psd
 from poseidon_torch._buffers import buffers_and_frozen
-from poseidon_torch._layers import view_of
+from poseidon_torch._errors import Rewound
+from poseidon_torch._layers import layers_of, view_of
+from poseidon_torch._library import Floats, LayerMemory
 from poseidon_torch._recovery import RecoveringSession
+from poseidon_torch._shared_model import SharedModel
 
 WORKERS, SERVERS = 2, 2
 ITERATIONS = 90
@@ -69,6 +72,54 @@ class AwaitingSession(SendingSession):
 
     def await_statistics(self, floats):
         view_of(floats).view(torch.uint8).copy_(self.sent.view(torch.uint8))
+
+
+class RewoundSession(SendingSession):
+    """What a session does of a job of two layers that goes back once, in the call that `lose_in` names: the servers come
+    to other bits of layer 0 then."""
+
+    rank = 0
+
+    def __init__(self, model):
+        super().__init__()
+        self._values = [torch.zeros_like(parameter).flatten() for parameter in model.parameters()]
+        self._lose_in = None
+        self.compared = None
+
+    def declare(self, *_):
+        pass
+
+    def sends_statistics(self):
+        return False
+
+    def memory(self, layer):
+        nothing = Floats(0, 0)
+        values = Floats(self._values[layer].data_ptr(), self._values[layer].numel())
+        return LayerMemory(values, nothing, nothing, nothing, nothing)
+
+    def exchange(self, lose_in):
+        """The last one; all layers' values are 1."""
+        for values in self._values:
+            values.fill_(1)
+        self._lose_in = lose_in
+
+    def wait_fresh(self, layer):
+        self._call(f"wait_fresh({layer})")
+
+    def go_back(self):
+        self._values[0] = torch.full_like(self._values[0], 2)
+
+    def finish(self):
+        self._call("finish")
+        self.compared = [values.tolist() for values in self._values]
+
+    def close(self):
+        pass
+
+    def _call(self, name):
+        if name == self._lose_in:
+            self._lose_in = None
+            raise Rewound()
 
 
 class Job:
@@ -218,6 +269,24 @@ def hand_over(sender, receiver, change=lambda: None):
     change()
     session.begin()
     RecoveringSession(AwaitingSession(sending.sent), buffers_and_frozen(receiver)).begin()
+
+
+class LastExchange(unittest.TestCase):
+    def test_a_loss_in_it_leaves_no_values_of_before(self):
+        for lose_in, first in (("wait_fresh(1)", 2), ("finish", 2), ("nothing", 1)):
+            with self.subTest(lose_in):
+                linear = functools.partial(torch.nn.Linear, 2, 1, bias=False)
+                model = torch.nn.Sequential(linear(), linear())
+                session = RewoundSession(model)
+                layers = layers_of(model)
+                shared = SharedModel("net", layers, RecoveringSession(session, lambda: ()), 0)
+                session.exchange(lose_in)
+                for index, layer in enumerate(layers):
+                    layer.slots[0].parameter.detach().copy_(shared.wait_for_values(index)[0])
+                shared.finish()
+                expected = [[first] * 2, [1] * 2]
+                self.assertEqual(session.compared, expected)
+                self.assertEqual([one.flatten().tolist() for one in model.parameters()], expected)
 
 
 class Statistics(unittest.TestCase):
