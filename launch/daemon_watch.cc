@@ -175,7 +175,7 @@ class Watch {
       restarts_[i].told = true;
       Say(daemons_[i].name() + " " + CauseOf(daemons_[i]) +
           (unneeded ? "; no other is started in its place"
-                    : "; the job goes on without it, if it can"));
+                    : "; the job goes on without it, if others have the parameters"));
       if (!unneeded && options_.tell_lost) options_.tell_lost(i, CauseOf(daemons_[i]));
     }
   }

@@ -187,7 +187,9 @@ void SchedulerActor::OnLostProcess(const Envelope& envelope, Outbox& outbox) {
   const std::string name = members_.contains(id)
                                ? Describe(FindNode(view_, id))
                                : std::string(RoleName(id.role)) + " " + std::to_string(id.rank);
-  End(ExitCode::kPeerLost, "lost " + name + ": it " + lost.cause(), outbox);
+  const std::string why =
+      Shrinks() ? "; before training begins nobody can go on without it (recovery.mode)" : "";
+  End(ExitCode::kPeerLost, "lost " + name + ": it " + lost.cause() + why, outbox);
 }
 
 }  // namespace poseidon
