@@ -73,6 +73,8 @@ class WorkerProtocol {
   // From kDeclaring on.
   int rank() const { return rank_; }
   uint64_t epoch() const { return epoch_; }
+  // View.base: the job's number, which no other one has; once there is a plan.
+  uint64_t base() const { return context_->epoch - static_cast<uint64_t>(plan().number()); }
   // From kPreparing on; of the present plan, in kHeld of the one before.
   const SyncContext& context() const { return *context_; }
   const std::shared_ptr<SyncContext>& shared_context() const { return context_; }

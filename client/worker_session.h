@@ -125,6 +125,8 @@ class WorkerSession {
   int workers() const { return options_.job.cluster().workers(); }
   // Whether this worker is the first of the plan's; worker 0, if that has not been lost.
   bool leads() const { return protocol_.leads(); }
+  // Of the job, as its first scheduler has drawn it; once there is a plan.
+  uint64_t job_number() const { return protocol_.base(); }
   int64_t iteration() const { return protocol_.iteration(); }
   // The same, and what has crossed the network, for any thread while this lives.
   const std::atomic<int64_t>& shown_iteration() const { return shown_iteration_; }

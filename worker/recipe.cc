@@ -57,13 +57,6 @@ void AddPaths(const google::protobuf::RepeatedPtrField<std::string>& entries,
   }
 }
 
-// No two jobs have one scheduler.
-std::string NameOf(const Job& job) {
-  const Cluster& cluster = job.cluster();
-  const HostAndPort scheduler{cluster.scheduler_host(), cluster.scheduler_port()};
-  return "the job \"" + job.name() + "\" of the scheduler at " + scheduler.ToString();
-}
-
 }  // namespace
 
 TrainerOptions TrainerOptionsOf(const Job& job, const caffe::SolverParameter& solver) {
@@ -80,11 +73,17 @@ TrainerOptions TrainerOptionsOf(const Job& job, const caffe::SolverParameter& so
   options.snapshots = {.prefix = solver.snapshot_prefix(),
                        .interval = solver.snapshot(),
                        .after_train = solver.snapshot_after_train(),
-                       .hdf5 = solver.snapshot_format() == caffe::SolverParameter::HDF5,
-                       .owner = NameOf(job)};
+                       .hdf5 = solver.snapshot_format() == caffe::SolverParameter::HDF5};
   // The job's stand in for the solver's.
   AddPaths(training.weights_size() > 0 ? training.weights() : solver.weights(), options.weights);
   return options;
+}
+
+std::string SnapshotOwner(const Job& job, uint64_t number) {
+  const Cluster& cluster = job.cluster();
+  const HostAndPort scheduler{cluster.scheduler_host(), cluster.scheduler_port()};
+  return "the job \"" + job.name() + "\" of the scheduler at " + scheduler.ToString() +
+         " (number " + std::to_string(number) + ")";
 }
 
 void ApplyRecipe(const Job& job, const caffe::SolverParameter& solver, ModelSpec& model) {

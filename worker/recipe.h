@@ -2,6 +2,9 @@
 // own training loop does. Pure functions.
 #pragma once
 
+#include <cstdint>
+#include <string>
+
 #include "caffe_adapter/net/solver.h"
 #include "proto/job.pb.h"
 #include "proto/model.pb.h"
@@ -9,8 +12,13 @@
 
 namespace poseidon {
 
-// Everything but `from`. Paths are as the job and the solver have them.
+// Everything but `from` and who the snapshots' owner is. Paths are as the job and the solver have
+// them.
 TrainerOptions TrainerOptionsOf(const Job& job, const caffe::SolverParameter& solver);
+
+// Of this job's snapshots; `number` is WorkerSession::job_number. Two jobs of one config may run at
+// once, with schedulers of one address on machines of one file system.
+std::string SnapshotOwner(const Job& job, uint64_t number);
 
 // Changes a net's model: the update rule (scaled rate, warm-up, momentum correction, deferred where
 // the loop makes the updates) and room for the factors of all passes of an iteration.

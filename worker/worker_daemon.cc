@@ -18,6 +18,7 @@
 #include "transport/monitor/node_monitor.h"
 #include "worker/engine/balanced_batch.h"
 #include "worker/engine/training_inputs.h"
+#include "worker/recipe.h"
 #include "worker/trainer.h"
 #include "worker/worker_devices.h"
 
@@ -115,6 +116,7 @@ void TrainAndFinish(const EngineConfig& plan, const Job& job, const WorkerDevice
   model = plan.ModelOf(*training.engines[0]);
   model.set_iterations(options.max_iter);
   session.Declare(model, InputsOf(*training.engines[0], options.weights, options.from));
+  options.snapshots.owner = SnapshotOwner(job, session.job_number());
   TellIfNothingIsLeft(job, options, session);
   TellSurprises(plan, options.from, session);
   if (plan.wants_snapshot() && !options.from && session.rank() == 0) {

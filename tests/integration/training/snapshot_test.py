@@ -74,8 +74,8 @@ class SnapshotTest(solver_training.SolverTest):
         self.assertEqual(second.wait(), cluster.CONFIG_ERROR, second.output())
         self.assertRegex(
             second.output(),
-            r'/snapshots/lenet" is in use by the job "job" of the scheduler at \S+:\d+, '
-            rf"process {self.pid_of('worker', 0)} on .*; wait for its end, or give another prefix",
+            r'/snapshots/lenet" is in use by the job "job" of the scheduler at \S+:\d+ '
+            rf"\(number \d+\), process {self.pid_of('worker', 0)} on .*; wait for its end, or give another prefix",
         )
         run.signal(signal.SIGINT)
         self.assertEqual(run.wait(), cluster.INTERRUPTED)

@@ -364,6 +364,7 @@ TEST_F(NewcomerTest, HasNotAllBeforeItHasTheStatistics) {
     Receive(Message(MessageKind::kHold, number - 1));
     Start(number, {0}, number == 2 ? protocol_.context().memory : nullptr);
     EXPECT_FALSE(kept().complete());
+    EXPECT_EQ(protocol_.base(), kEpoch) << "the job is the same";
   }
   protocol_.TookStatistics();
   EXPECT_TRUE(kept().complete());

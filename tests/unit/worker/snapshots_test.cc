@@ -23,6 +23,7 @@
 #include "core/files/regular_file.h"
 #include "tests/unit/temporary_directory.h"
 #include "worker/engine/replay_engine.h"
+#include "worker/recipe.h"
 
 namespace poseidon {
 namespace {
@@ -76,6 +77,21 @@ TEST(SnapshotsTest, OneJobAtATimeWritesThere) {
     EXPECT_EQ(ErrorOf(options("the job \"a\"")), "") << "another worker of the same job";
   }
   EXPECT_EQ(ErrorOf(options("the job \"ab\"")), "");
+}
+
+// Both may have been started from it on two machines, where each scheduler is at 127.0.0.1.
+TEST(SnapshotsTest, TwoJobsOfOneConfigDoNotWriteThereTogether) {
+  const TemporaryDirectory directory;
+  Job job;
+  job.set_name("lenet");
+  const auto options = [&](uint64_t number) {
+    return SnapshotOptions{
+        .prefix = directory.Path("x"), .interval = 7, .owner = SnapshotOwner(job, number)};
+  };
+  Snapshots first(options(71));
+  CheckWritable(first);
+  EXPECT_THAT(ErrorOf(options(7)), HasSubstr("is in use by the job \"lenet\" of the scheduler at"));
+  EXPECT_EQ(ErrorOf(options(71)), "") << "another worker of the same job";
 }
 
 // Whoever writes in a stopped worker's place keeps others out when that is gone.
