@@ -8,7 +8,6 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <random>
-#include <sstream>
 #include <thread>
 #include <vector>
 
@@ -45,8 +44,11 @@ std::string UrlFileIn(const std::string& directory) {
 // Its token is not asked for, which only those need who are answered.
 bool IsGone(const std::string& directory) {
   try {
-    const std::string text = ReadRegularFile(UrlFileIn(directory), ExitCode::kConfigError);
-    return RefusesConnections(ParseMonitorAddress(text.substr(0, text.find('\n'))));
+    const MonitorFile file =
+        ParseMonitorFile(ReadRegularFile(UrlFileIn(directory), ExitCode::kConfigError));
+    MonitorAddress address = ParseMonitorAddress(file.url);
+    address.identity = file.identity;
+    return HasGone(address);
   } catch (const Error&) {
     return false;  // what is wrong is said when it is asked
   }
@@ -158,23 +160,20 @@ ExitCode Watch(const std::function<Json()>& source, bool json) {
 MonitorAddress MonitorOf(const std::string& directory, const std::string& token_file) {
   const std::string path = UrlFileIn(directory);
   const OwnedText file = ReadOwnedText(path, ExitCode::kFailure);
-  std::istringstream lines(file.text);
-  std::string url;
-  std::string named;
-  std::getline(lines, url);
-  std::getline(lines, named);
-  MonitorAddress address = ParseMonitorAddress(url);
+  const MonitorFile monitor = ParseMonitorFile(file.text);
+  MonitorAddress address = ParseMonitorAddress(monitor.url);
+  address.identity = monitor.identity;
   if (!token_file.empty()) {
     address.token = ReadToken(token_file);
-  } else if (!named.empty()) {
+  } else if (!monitor.token_file.empty()) {
     if (!file.trusted) {
       throw ConfigError(path +
                         " belongs to another user, and whoever has written it says that the "
                         "first line of " +
-                        Printable(named) + " is to be sent to " + Printable(url) +
-                        "; if that is right, give --token_file");
+                        Printable(monitor.token_file) + " is to be sent to " +
+                        Printable(monitor.url) + "; if that is right, give --token_file");
     }
-    address.token = ReadToken(named);
+    address.token = ReadToken(monitor.token_file);
   }
   return address;
 }

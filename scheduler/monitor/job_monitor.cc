@@ -2,6 +2,8 @@
 
 #include <glog/logging.h>
 
+#include <cinttypes>
+#include <cstdio>
 #include <filesystem>
 
 #include "core/atomic_file.h"
@@ -9,7 +11,7 @@
 #include "core/files/regular_file.h"
 #include "core/http/access.h"
 #include "core/steady_now.h"
-#include "scheduler/monitor/monitor_client.h"
+#include "transport/membership/node_setup.h"
 
 namespace poseidon {
 namespace {
@@ -19,7 +21,7 @@ constexpr Duration kPublishInterval = std::chrono::milliseconds(500);
 
 MonitorOptions OptionsOf(const Monitor& monitor) {
   const std::string token = monitor.token_file().empty() ? "" : ReadToken(monitor.token_file());
-  return {monitor.address(), monitor.port(), token};
+  return {.address = monitor.address(), .port = monitor.port(), .token = token};
 }
 
 // Empty if there is none, or it can't be read.
@@ -31,30 +33,43 @@ std::string TextIn(const std::string& url_file) {
   }
 }
 
-// Of the monitor that has left this file; 0 if there is none, or it does not tell.
-int PortLeftIn(const std::string& url_file) {
+// 0 if it does not tell.
+int PortOf(const MonitorFile& file) {
   try {
-    const std::string text = TextIn(url_file);
-    return ParseMonitorAddress(text.substr(0, text.find('\n'))).port;
+    return ParseMonitorAddress(file.url).port;
   } catch (const Error&) {
     return 0;
   }
+}
+
+// That of the job, if its scheduler before has left one.
+std::string IdentityAfter(const MonitorFile& left) {
+  constexpr size_t kDigits = 16;
+  const bool is_one = left.identity.size() == kDigits &&
+                      left.identity.find_first_not_of("0123456789abcdef") == std::string::npos;
+  if (is_one) return left.identity;
+  char digits[kDigits + 1];
+  std::snprintf(digits, sizeof digits, "%016" PRIx64, DrawRandom());
+  return digits;
 }
 
 }  // namespace
 
 JobMonitor::JobMonitor(const Job& job, const std::string& out)
     : tracker_(job, SteadyNow()), url_file_(out.empty() ? "" : out + "/" + kUrlFile) {
-  Listen(job.monitor());
+  const MonitorFile left = ParseMonitorFile(url_file_.empty() ? "" : TextIn(url_file_));
+  where_.identity = IdentityAfter(left);
+  Listen(job.monitor(), left);
+  where_.url = url();
   const std::string& token_file = job.monitor().token_file();
-  where_ = url() + "\n" +
-           (token_file.empty() ? "" : std::filesystem::absolute(token_file).string() + "\n");
+  if (!token_file.empty()) where_.token_file = std::filesystem::absolute(token_file).string();
 }
 
-void JobMonitor::Listen(const Monitor& monitor) {
-  const MonitorOptions options = OptionsOf(monitor);
+void JobMonitor::Listen(const Monitor& monitor, const MonitorFile& left) {
+  MonitorOptions options = OptionsOf(monitor);
+  options.identity = where_.identity;
   MonitorOptions before = options;
-  if (options.port == 0 && !url_file_.empty()) before.port = PortLeftIn(url_file_);
+  if (options.port == 0) before.port = PortOf(left);
   if (before.port != options.port) {
     try {
       server_.emplace(before, board_);
@@ -69,7 +84,7 @@ void JobMonitor::Listen(const Monitor& monitor) {
 void JobMonitor::Announce() {
   if (url_file_.empty()) return;
   try {
-    WriteFileAtomically(url_file_, where_);
+    WriteFileAtomically(url_file_, FormatMonitorFile(where_));
   } catch (const Error& error) {
     LOG(WARNING) << error.what() << "; the monitor is at " << url()
                  << ", where poseidon status does not find it by the directory";
@@ -80,7 +95,7 @@ JobMonitor::~JobMonitor() {
   board_.Close();
   server_.reset();
   std::error_code ignored;
-  if (!url_file_.empty() && TextIn(url_file_) == where_) {
+  if (!url_file_.empty() && TextIn(url_file_) == FormatMonitorFile(where_)) {
     std::filesystem::remove(url_file_, ignored);
   }
 }

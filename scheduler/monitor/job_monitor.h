@@ -14,6 +14,7 @@
 
 #include "proto/job.pb.h"
 #include "scheduler/monitor/job_status.h"
+#include "scheduler/monitor/monitor_client.h"
 #include "scheduler/monitor/monitor_server.h"
 #include "scheduler/monitor/status_board.h"
 
@@ -22,16 +23,15 @@ namespace poseidon {
 // For one thread.
 class JobMonitor {
  public:
-  // The file in the output directory that says where the monitor of a running job is: its URL, and
-  // in a second line the path of the token's file, if there is one.
+  // The file in the output directory that says where the monitor of a running job is (MonitorFile).
   static constexpr const char* kUrlFile = "monitor.url";
 
   // Serves as job.monitor says, and until the first Publish that the job is about to begin: what
   // another scheduler has written down is to be restored before, so that nothing that is counted
   // falls to 0 and comes back. `out` is the output directory, empty: there is none. Where any port
-  // will do it is that of the scheduler before, if that one was killed and so has left its file:
-  // whoever looks at it sees the job go on. Throws ConfigError if the token can't be read, or
-  // nothing can listen there.
+  // will do it is that of the scheduler before, if that one was killed and so has left its file,
+  // and its identity in any case: whoever looks at it sees the job go on. Throws ConfigError if the
+  // token can't be read, or nothing can listen there.
   JobMonitor(const Job& job, const std::string& out);
   // Waits for those who follow the job, as MonitorServer does; meanwhile the file says where it is.
   // One that another monitor has written stays.
@@ -50,12 +50,13 @@ class JobMonitor {
   void End(const wire::End& end, Time now);
 
  private:
-  void Listen(const Monitor& monitor);
+  // `left`: what the scheduler before has left.
+  void Listen(const Monitor& monitor, const MonitorFile& left);
 
   StatusTracker tracker_;
   StatusBoard board_;
   std::string url_file_;                 // empty: there is none
-  std::string where_;                    // what it says
+  MonitorFile where_;                    // what it says
   std::optional<MonitorServer> server_;  // until the end
   Time published_{};
 };

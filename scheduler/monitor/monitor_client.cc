@@ -3,10 +3,12 @@
 #include <httplib.h>
 
 #include <charconv>
+#include <sstream>
 #include <string_view>
 
 #include "core/error.h"
 #include "core/net/host_address.h"
+#include "scheduler/monitor/monitor_server.h"
 
 namespace poseidon {
 namespace {
@@ -29,6 +31,18 @@ void SetPatience(httplib::Client& client) {
   client.set_read_timeout(kPatienceSeconds);
 }
 
+bool IsAnother(const MonitorAddress& meant, const httplib::Response& health) {
+  return !meant.identity.empty() &&
+         health.get_header_value(MonitorServer::kIdentityHeader) != meant.identity;
+}
+
+void CheckAnswered(const MonitorAddress& address, const httplib::Result& result) {
+  if (result) return;
+  throw Error(ExitCode::kFailure, "no monitor answers at " + NameOf(address) + " (" +
+                                      httplib::to_string(result.error()) +
+                                      "); has the job ended, or does it run without a monitor?");
+}
+
 }  // namespace
 
 MonitorAddress ParseMonitorAddress(const std::string& text) {
@@ -49,24 +63,43 @@ MonitorAddress ParseMonitorAddress(const std::string& text) {
   return address;
 }
 
-bool RefusesConnections(const MonitorAddress& address) {
+MonitorFile ParseMonitorFile(const std::string& text) {
+  std::istringstream lines(text);
+  MonitorFile file;
+  std::getline(lines, file.url);
+  std::getline(lines, file.token_file);
+  std::getline(lines, file.identity);
+  return file;
+}
+
+std::string FormatMonitorFile(const MonitorFile& file) {
+  return file.url + "\n" + file.token_file + "\n" + file.identity + "\n";
+}
+
+bool HasGone(const MonitorAddress& address) {
   httplib::Client client(WithoutBrackets(address.host), address.port);
   SetPatience(client);
-  return client.Get("/healthz").error() == httplib::Error::Connection;
+  const httplib::Result health = client.Get("/healthz");
+  return health ? IsAnother(address, *health) : health.error() == httplib::Error::Connection;
 }
 
 std::string FetchStatus(const MonitorAddress& address, const std::string& follower) {
   httplib::Client client(WithoutBrackets(address.host), address.port);
   SetPatience(client);
+  if (!address.identity.empty()) {
+    const httplib::Result health = client.Get("/healthz");
+    CheckAnswered(address, health);
+    if (IsAnother(address, *health)) {
+      throw Error(ExitCode::kFailure, "another program answers at " + NameOf(address) +
+                                          " than this job's monitor; has the job ended, or was "
+                                          "its scheduler killed?");
+    }
+  }
   httplib::Headers headers;
   if (!address.token.empty()) headers.emplace("Authorization", "Bearer " + address.token);
   const std::string path = "/api/job" + (follower.empty() ? "" : "?follower=" + follower);
   const httplib::Result result = client.Get(path, headers);
-  if (!result) {
-    throw Error(ExitCode::kFailure, "no monitor answers at " + NameOf(address) + " (" +
-                                        httplib::to_string(result.error()) +
-                                        "); has the job ended, or does it run without a monitor?");
-  }
+  CheckAnswered(address, result);
   if (result->status != 200) {
     const std::string said = result->body.substr(0, result->body.find('\n'));
     throw Error(ExitCode::kRefused, "the monitor at " + NameOf(address) + " refuses (HTTP status " +

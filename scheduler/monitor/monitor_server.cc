@@ -27,6 +27,7 @@ class MonitorServer::Impl {
  public:
   Impl(const MonitorOptions& options, const StatusBoard& board)
       : board_(board),
+        identity_(options.identity),
         server_({options.address, options.port, options.token, kThreads, "monitor.port"}) {
     server_.Get(
         "/", [this](const Request& request, Response& response) { ServePage(request, response); });
@@ -93,6 +94,7 @@ class MonitorServer::Impl {
   }
 
   void ServeHealth(Response& response) {
+    if (!identity_.empty()) response.set_header(kIdentityHeader, identity_);
     const StatusBoard::Posted posted = board_.Latest();
     if (posted.version > 0) {
       const double still = ToSeconds(SteadyNow() - posted.status->now);
@@ -143,6 +145,7 @@ class MonitorServer::Impl {
   }
 
   const StatusBoard& board_;
+  const std::string identity_;
   RenderedStatus rendered_;
   std::atomic<int> streams_{0};
   Followers followers_;

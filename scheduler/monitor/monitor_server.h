@@ -21,6 +21,8 @@ struct MonitorOptions {
   std::string address;
   int port = 0;       // 0: a free one
   std::string token;  // empty: none is asked for
+  // MonitorFile's, which /healthz tells everybody, as it says nothing of the job; empty: none.
+  std::string identity = {};
 };
 
 class MonitorServer {
@@ -29,6 +31,8 @@ class MonitorServer {
   // Of these at most so many follow the job live; the next get 503 and ask now and then instead.
   static constexpr int kStreams = 8;
   static constexpr Duration kPatience = Seconds(5);
+  // Of the answer to /healthz.
+  static constexpr const char* kIdentityHeader = "Poseidon-Monitor";
 
   // Listens and serves. `board` outlives this. Throws ConfigError if it can't listen there.
   MonitorServer(const MonitorOptions& options, const StatusBoard& board);

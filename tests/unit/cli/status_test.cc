@@ -7,12 +7,14 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "cli/command_line.h"
 #include "cli/output/status_text.h"
 #include "core/error.h"
 #include "core/http/http_server.h"
+#include "core/steady_now.h"
 #include "scheduler/monitor/job_monitor.h"
 #include "scheduler/monitor/status_json.h"
 #include "tests/unit/temporary_directory.h"
@@ -66,6 +68,50 @@ TEST(StatusTextTest, HasTheRateOfASlowNetAndTheTimeLeftOnceItIsKnown) {
   const std::string text = StatusText(StatusJson(status));
   EXPECT_THAT(text, HasSubstr("about 50 s left\n"));
   EXPECT_THAT(text, HasSubstr(", 0.25 images/s, 800.00 ms an iteration"));
+}
+
+// A job that was killed has left the file of its monitor, whose port is the next job's by now.
+class OtherMonitorTest : public testing::Test {
+ protected:
+  OtherMonitorTest() : monitor_(Options(), directory_.Path("running")) {
+    std::filesystem::create_directory(directory_.Path("running"));
+    monitor_.Announce();
+    monitor_.Publish(SteadyNow());
+    MonitorFile left;
+    left.url = monitor_.url();
+    left.identity = "0123456789abcdef";
+    directory_.Write("killed/" + std::string(JobMonitor::kUrlFile), FormatMonitorFile(left));
+    left.identity.clear();
+    directory_.Write("earlier/" + std::string(JobMonitor::kUrlFile), FormatMonitorFile(left));
+  }
+
+  static Job Options() {
+    Job job;
+    job.set_name("running");
+    job.mutable_monitor()->set_port(0);
+    return job;
+  }
+  MonitorAddress Address(const std::string& directory) const {
+    return MonitorOf(directory_.Path(directory), "");
+  }
+
+  const TemporaryDirectory directory_;
+  JobMonitor monitor_;
+};
+
+TEST_F(OtherMonitorTest, IsNotShownAsThatOfAKilledJob) {
+  EXPECT_EQ(nlohmann::json::parse(FetchStatus(Address("running")))["job"], "running");
+  EXPECT_FALSE(HasGone(Address("running")));
+  EXPECT_THAT(MessageOf<Error>([&] { FetchStatus(Address("killed")); }),
+              HasSubstr("another program answers at " + monitor_.url() +
+                        " than this job's monitor; has the job ended"));
+  EXPECT_TRUE(HasGone(Address("killed")));
+}
+
+// A scheduler of before says only where its monitor is.
+TEST_F(OtherMonitorTest, IsShownWhereTheFileDoesNotSayWhose) {
+  EXPECT_EQ(nlohmann::json::parse(FetchStatus(Address("earlier")))["job"], "running");
+  EXPECT_FALSE(HasGone(Address("earlier")));
 }
 
 // Where the working directory has a directory out.

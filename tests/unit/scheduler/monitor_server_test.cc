@@ -11,6 +11,7 @@
 #include <fstream>
 #include <future>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <thread>
 
 #include "core/error.h"
@@ -424,6 +425,23 @@ TEST_F(MonitorUrlTest, StaysThatOfTheJobWhenAnotherMonitorEnds) {
   std::string url;
   std::getline(std::ifstream(path_), url);
   EXPECT_EQ(url, monitor.url());
+}
+
+// By which it can be told from one that has its port when the job was killed.
+TEST_F(MonitorUrlTest, NamesTheMonitorOfAJobWhoeverItsSchedulerIs) {
+  const auto announce = [this] {
+    JobMonitor monitor(job_, out_);
+    monitor.Announce();
+    std::ostringstream text;
+    text << std::ifstream(path_).rdbuf();
+    return text.str();
+  };
+  const std::string left = announce();
+  const std::string identity = ParseMonitorFile(left).identity;
+  EXPECT_EQ(identity.size(), 16u);
+  EXPECT_NE(ParseMonitorFile(announce()).identity, identity) << "another job's";
+  std::ofstream(path_) << left;
+  EXPECT_EQ(ParseMonitorFile(announce()).identity, identity);
 }
 
 // A directory in its place is for a full disk.
