@@ -141,14 +141,14 @@ std::vector<int> BucketOfLayer(const Plan& plan) {
   return buckets;
 }
 
-int PriorityOf(bool fifo, int buckets, int bucket, int64_t exchange) {
+int64_t PriorityOf(bool fifo, int buckets, int bucket, int64_t exchange) {
   if (fifo) return 0;
-  // After two thousand million buckets all exchanges are equally old.
-  return static_cast<int>(std::min<int64_t>(std::max<int64_t>(exchange, 0) * buckets + bucket,
-                                            std::numeric_limits<int>::max()));
+  // No training comes so far, but a damaged frame says what it will.
+  const int64_t last = (std::numeric_limits<int64_t>::max() - bucket) / buckets;
+  return std::clamp<int64_t>(exchange, 0, last) * buckets + bucket;
 }
 
-int PriorityOf(const Plan& plan, int bucket, int64_t exchange) {
+int64_t PriorityOf(const Plan& plan, int bucket, int64_t exchange) {
   return PriorityOf(plan.fifo(), plan.buckets_size(), bucket, exchange);
 }
 

@@ -75,8 +75,8 @@ std::vector<int> BucketOfLayer(const Plan& plan);
 // what a forward pass needs first goes first. So older exchanges overtake newer ones, without which
 // workers drift apart on a busy network, and lower layers overtake deeper ones. 0 for all if the
 // plan says first come, first served; `buckets` is how many the plan has.
-int PriorityOf(bool fifo, int buckets, int bucket, int64_t exchange);
-int PriorityOf(const Plan& plan, int bucket, int64_t exchange);
+int64_t PriorityOf(bool fifo, int buckets, int bucket, int64_t exchange);
+int64_t PriorityOf(const Plan& plan, int bucket, int64_t exchange);
 
 Codec CodecOf(const Plan& plan, const BucketPlan& bucket);
 

@@ -293,7 +293,7 @@ Envelope ShardActor::MakeFrame(MessageKind kind, const ChunkKey& key, const Node
   return envelope;
 }
 
-int ShardActor::Priority(uint32_t bucket, int64_t exchange) const {
+int64_t ShardActor::Priority(uint32_t bucket, int64_t exchange) const {
   return PriorityOf(fifo_, static_cast<int>(buckets_.size()), static_cast<int>(bucket), exchange);
 }
 

@@ -138,7 +138,7 @@ class ShardActor : public Actor {
   Payload ViewOf(std::span<const float> floats, int64_t size) const;
 
   // Of what belongs to the exchange of a bucket's gradients of iteration `exchange`.
-  int Priority(uint32_t bucket, int64_t exchange) const;
+  int64_t Priority(uint32_t bucket, int64_t exchange) const;
 
   // For all that waits.
   Time AwakeNow(const Outbox& outbox);

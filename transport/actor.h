@@ -36,7 +36,7 @@ using TimerId = int64_t;
 //     outbox.work.push_back({.priority = 3, .parts = {rebuild, update},
 //                            .done = [this](Outbox& outbox) { SendAnswers(outbox); }});
 struct Work {
-  int priority = 0;  // as an envelope's: smaller first; among equals first come, first served
+  int64_t priority = 0;  // as an envelope's: smaller first; among equals first come, first served
   std::vector<SlicedArithmetic> parts;
   std::function<void(Outbox&)> done;
 };

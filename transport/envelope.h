@@ -127,7 +127,7 @@ bool IsWireKind(MessageKind kind);
 
 // Smaller goes first. Control goes before everything; data what PriorityOf says
 // (proto/bucket.h): what a forward pass needs first overtakes the rest.
-constexpr int kControlPriority = -1;
+constexpr int64_t kControlPriority = -1;
 
 struct Envelope {
   MessageKind kind = MessageKind::kUnknown;
@@ -143,7 +143,7 @@ struct Envelope {
   // kReduce: see collectives/schedule.h; probes: their round; kReady, kStart, kPaused: the plan's
   // number.
   uint32_t step = 0;
-  int priority = kControlPriority;
+  int64_t priority = kControlPriority;
   // Within a node only: when what the envelope tells happened. Not on the wire.
   Time happened{};
   // In the sender's node only; null: nobody wants to hear of it.

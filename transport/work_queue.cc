@@ -12,7 +12,7 @@ ArithmeticAmount Share(const SlicedArithmetic& part, int64_t slices) {
 
 void WorkQueue::Add(std::vector<Work> works) {
   for (Work& work : works) {
-    const int priority = work.priority;
+    const int64_t priority = work.priority;
     const auto added = waiting_.try_emplace({priority, order_++}, Progress{std::move(work)}).first;
     SkipParts(added->second);
   }

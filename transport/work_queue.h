@@ -35,7 +35,7 @@ class WorkQueue {
   static void SkipParts(Progress& progress);
 
   // By priority, then in the order in which they came.
-  std::map<std::pair<int, uint64_t>, Progress> waiting_;
+  std::map<std::pair<int64_t, uint64_t>, Progress> waiting_;
   uint64_t order_ = 0;
 };
 

@@ -181,7 +181,7 @@ Frame BucketExchange::Message(Kind kind, int from, int to, int b, int c, int ite
   frame.chunk = c;
   frame.from = from;
   frame.to = to;
-  frame.priority = PriorityOf(plan_, b, iteration);
+  frame.priority = static_cast<int>(PriorityOf(plan_, b, iteration));  // of a few iterations
   frame.bytes = bytes;
   frame.node = from;
   frame.bucket = b;

@@ -16,7 +16,7 @@ int64_t RoundUp(double number) {
 
 }  // namespace
 
-void SimEgress::Push(uint32_t transfer, int priority, uint64_t connection, int64_t bytes,
+void SimEgress::Push(uint32_t transfer, int64_t priority, uint64_t connection, int64_t bytes,
                      int64_t now) {
   const uint32_t index = IndexOf(send_buffer_ == 0 ? 0 : connection);
   Connection& state = connections_[index];
@@ -24,7 +24,7 @@ void SimEgress::Push(uint32_t transfer, int priority, uint64_t connection, int64
     Advance(now);
     return Begin(index, transfer, bytes, sent_);
   }
-  state.queue.Push({priority, transfer, order_++, bytes});
+  state.queue.Push({priority, order_++, bytes, transfer});
   if (send_buffer_ > 0) HandOver(state);
 }
 

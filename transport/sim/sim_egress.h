@@ -30,7 +30,7 @@ class SimEgress {
 
   // `connection` is any number that is the connection's own on this machine. `bytes` is above 0,
   // and `now` never goes back.
-  void Push(uint32_t transfer, int priority, uint64_t connection, int64_t bytes, int64_t now);
+  void Push(uint32_t transfer, int64_t priority, uint64_t connection, int64_t bytes, int64_t now);
   // Each transfer that has begun to leave, once.
   std::optional<uint32_t> NextBegun() {
     if (told_ < begun_.size()) return begun_[told_++];
@@ -60,10 +60,10 @@ class SimEgress {
 
  private:
   struct Queued {
-    int priority;
-    uint32_t transfer;
+    int64_t priority;
     uint64_t order;
     int64_t bytes;
+    uint32_t transfer;
     bool operator>(const Queued& other) const {
       return IsGreater(priority, order, other.priority, other.order);
     }

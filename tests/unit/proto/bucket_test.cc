@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cstdint>
+#include <limits>
 
 namespace poseidon {
 namespace {
@@ -66,6 +68,21 @@ TEST(UpdateSegments, GroupsAreCountedAmongThoseOfTheBucket) {
   std::array<float, 7> state{};
   UpdateSegmentwise(rule, 0, segments, gradient, 1, values, state, 1, groups);
   EXPECT_EQ(values, (std::array<float, 7>{-1, -4, -4, -4, -2, -2, -2}));
+}
+
+TEST(PriorityOf, OlderExchangesAndLowerLayersGoFirstHoweverLongTheTraining) {
+  constexpr int kBuckets = 8;
+  const auto priority = [](int bucket, int64_t exchange) {
+    return PriorityOf(false, kBuckets, bucket, exchange);
+  };
+  for (const int64_t exchange :
+       {int64_t{0}, (int64_t{1} << 31) / kBuckets - 1, int64_t{1} << 31, int64_t{1} << 53}) {
+    EXPECT_LT(priority(0, exchange), priority(1, exchange)) << exchange;
+    EXPECT_LT(priority(kBuckets - 1, exchange), priority(0, exchange + 1)) << exchange;
+  }
+  // Of damaged frames.
+  EXPECT_EQ(priority(1, -1), 1);
+  EXPECT_GT(priority(1, std::numeric_limits<int64_t>::max()), priority(1, int64_t{1} << 53));
 }
 
 }  // namespace

@@ -25,7 +25,7 @@ Envelope Sample() {
   envelope.iteration = 123456789012;
   envelope.bucket = 17;
   envelope.chunk = std::numeric_limits<uint32_t>::max();
-  envelope.priority = -5;
+  envelope.priority = -(int64_t{1} << 40);
   envelope.settings = Payload::FromString("settings");
   envelope.body = Payload::FromString("body");
   return envelope;

@@ -187,7 +187,7 @@ TEST(ZmqRuntime, SendsTheUrgentFirst) {
   nodes[1]->Attach(kFirstDataLane, Forwarder());
   for (auto& node : nodes) node->Start();
   nodes[0]->Post(Gradient(Here(kFirstDataLane), {}));
-  std::vector<std::pair<int, int64_t>> order;
+  std::vector<std::pair<int64_t, int64_t>> order;
   for (int i = 0; i < 300; ++i) {
     const auto envelope = nodes[1]->mailbox().Take(kPatience);
     ASSERT_TRUE(envelope);
