@@ -65,6 +65,13 @@ bool IsThere(const fs::path& path) {
   return is_there;
 }
 
+// Throws as FailToRead does where this user may not read it: to whoever reads it that is what is
+// wrong with the file, as that it was cut off.
+void CheckMayRead(const fs::path& path) {
+  if (access(path.c_str(), R_OK) == 0 || !IsDenied(errno)) return;
+  FailToRead(path, {errno, std::generic_category()});
+}
+
 // Solverstates with the prefix, by iteration, the newest first: up to two of an iteration, as jobs
 // may have written into both formats.
 std::multimap<int64_t, fs::path, std::greater<>> NewestFirst(const std::string& prefix) {
@@ -172,6 +179,7 @@ std::optional<std::string> FindLatestSnapshot(const std::string& prefix,
                                               const SnapshotFiles& earlier) {
   for (const auto& [iteration, path] : NewestFirst(prefix)) {
     if (earlier.Has(path)) continue;
+    CheckMayRead(path);
     try {
       CheckWhole(ReadSnapshot(path.string()));
       return path.string();

@@ -43,7 +43,7 @@ class SnapshotFiles {
 // passed over with a word in the log, and `earlier` ones without one. Where there is
 // no directory there is no snapshot. Throws Error of kFailure where the directory or a file can't
 // be read now, as it may be another time, and training must not go back behind it; ConfigError
-// where this user may not read the directory.
+// where this user may not read the directory or a solverstate in it.
 std::optional<std::string> FindLatestSnapshot(const std::string& prefix,
                                               const SnapshotFiles& earlier = {});
 

@@ -9,7 +9,6 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
-#include <iostream>
 #include <numeric>
 
 #include "caffe_adapter/files/caffemodel.h"
@@ -305,24 +304,6 @@ TEST(SnapshotTest, ADirectoryThatCanNotBeReadForAMomentIsNotOneWithoutSnapshots)
   std::filesystem::create_symlink(away, away);
   ExpectCanNotTell(away + "/x", away);
   EXPECT_THROW(SnapshotFiles(away + "/x"), Error);
-}
-
-// As for a user who may not list it: nobody waits for that to pass.
-TEST(SnapshotDeathTest, ADirectoryThatMayNotBeReadIsNotOneToTryAgain) {
-  const TemporaryDirectory directory;
-  const auto find = [&directory] {
-    BreakCall({.number = SYS_openat, .error = EACCES});
-    try {
-      FindLatestSnapshot(directory.Path("x"));
-    } catch (const Error& error) {
-      std::cerr << error.what();
-      _exit(static_cast<int>(error.exit_code()));
-    }
-    _exit(0);
-  };
-  EXPECT_EXIT(find(), testing::ExitedWithCode(static_cast<int>(ExitCode::kConfigError)),
-              "can't read " + directory.path() + ": Permission denied; let user " +
-                  std::to_string(geteuid()) + " read it");
 }
 
 TEST(SnapshotTest, WhereNoDirectoryIsThereIsNoSnapshot) {
