@@ -268,6 +268,8 @@ class SchedulerActor : public Actor {
   void KeepMinWorkers(Outbox& outbox);
   // All workers have paused.
   void ChangeMembers(Outbox& outbox);
+  // What a worker is told that has left; `when`: "", or behind a space.
+  static wire::End EndOfLeaver(const std::string& when);
   // scheduler_registration.cc. The process is one that waits to take a lost one's rank.
   bool KeepsAsSpare(const wire::Register& request, Outbox& outbox);
   // The ranks that are missing are those of spares from now on, as far as there are any.
@@ -384,6 +386,7 @@ class SchedulerActor : public Actor {
   std::array<std::string, kGuests> guests_;  // the endpoints of those that were answered last
   int next_guest_ = 0;                       // whose place the next one takes
   std::set<NodeId> leaving_;                 // who is about to leave
+  std::set<uint64_t> left_;                  // incarnations of those that have left
   // Workers that have asked to leave themselves, also those that had to stay.
   std::set<NodeId> wish_to_leave_;
   std::set<NodeId> hung_;  // whom the exchange waited for when it hung last

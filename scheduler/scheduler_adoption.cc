@@ -46,6 +46,7 @@ void SchedulerActor::RestoreState(const JobState& past, Outbox& outbox) {
   for (const NodeId& id : past.vacated) roster_.Vacate(id);
   if (IsElastic() && past.plan) roster_.OpenTo(MostWorkers());
   for (const uint64_t incarnation : past.gone) roster_.RestoreForgotten(incarnation);
+  left_ = past.left;
   first_iteration_ = past.declared.first_iteration();
   declared_hash_ = past.declared.model_hash();
   declared_inputs_ = {past.declared.worker(), WithoutStart(past.declared.inputs())};

@@ -117,20 +117,24 @@ void SchedulerActor::ChangeMembers(Outbox& outbox) {
   const std::vector<NodeId> left(leaving_.begin(), leaving_.end());
   WriteHold({}, left, cause, outbox);
   round_.Begin(cause, {}, outbox.now);
-  wire::End end =
-      MakeEnd(ExitCode::kSuccess, "left the job before iteration " + std::to_string(next_.start) +
-                                      ", as it was asked to");
-  end.set_left(true);
+  const wire::End end = EndOfLeaver(" before iteration " + std::to_string(next_.start));
   for (const NodeId& id : left) {
     round_.Leave(FindNode(view_, id));
     outbox.Send(ToNode(MessageKind::kEnd, id, Payload::FromString(end.SerializeAsString())));
     members_.erase(id);
     wish_to_leave_.erase(id);
+    left_.insert(roster_.IncarnationOf(id));
     roster_.Forget(id);
     roster_.Vacate(id);
   }
   leaving_.clear();
   BeginHold(outbox);
+}
+
+wire::End SchedulerActor::EndOfLeaver(const std::string& when) {
+  wire::End end = MakeEnd(ExitCode::kSuccess, "left the job" + when + ", as it was asked to");
+  end.set_left(true);
+  return end;
 }
 
 }  // namespace poseidon

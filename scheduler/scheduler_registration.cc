@@ -25,6 +25,11 @@ void SchedulerActor::OnRegister(const Envelope& envelope, Outbox& outbox) {
         "it again to take part in this job",
         outbox, ExitCode::kGivenUp);
   }
+  if (left_.contains(request.incarnation())) {
+    // Its end has not reached it, as where the scheduler died then. Who asks whether it is still in
+    // the job hears this kind, whatever its view is.
+    return Answer(request.node(), MessageKind::kRefused, EndOfLeaver(""), outbox);
+  }
   if (roster_.WasForgotten(request.incarnation())) {
     return Refuse(request.node(), "the job has gone on without it; start it again", outbox,
                   ExitCode::kGivenUp);

@@ -23,7 +23,7 @@ enum class MessageKind : int {
   // Control lane.
   kRegister = 1,      // node -> scheduler: wire::Register
   kView = 2,          // scheduler -> node: wire::View; tells the node its rank
-  kRefused = 3,       // scheduler -> node: wire::End, why it was not admitted
+  kRefused = 3,       // scheduler -> node: wire::End, why it is not admitted, or has left
   kDeclareModel = 4,  // worker -> scheduler: wire::Declaration
   kPlan = 5,          // scheduler -> all: wire::PlanAndModel
   kReady = 6,         // node -> scheduler: no body; memory is there

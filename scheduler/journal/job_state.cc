@@ -115,6 +115,10 @@ void JobState::Apply(const wire::HoldRecord& hold) {
     vacated.insert(IdOf(node));
   }
   gone.insert(hold.incarnations().begin(), hold.incarnations().end());
+  // They come behind those of the lost.
+  for (int i = hold.lost_size(); i < hold.incarnations_size(); ++i) {
+    left.insert(hold.incarnations(i));
+  }
 }
 
 }  // namespace poseidon

@@ -44,6 +44,7 @@ struct JobState {
   std::map<NodeId, Member> members;  // of the last view that are not lost and have not left
   std::set<NodeId> vacated;          // ranks that the job goes on without
   std::set<uint64_t> gone;           // incarnations of those that were lost or have left
+  std::set<uint64_t> left;           // of these, those that have left
   wire::DeclaredRecord declared;
   std::optional<wire::PlanAndModel> plan;  // the last one
   // Of the recovery that was going on; nullopt: none was.

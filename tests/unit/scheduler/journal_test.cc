@@ -95,6 +95,7 @@ TEST(JobStateTest, WhoIsLostIsNoMemberAndIsRemembered) {
   const JobState state = StateAfter({View(), Plan(0), Start(), Lost(1), Lost(0)});
   EXPECT_THAT(state.members, IsEmpty());
   EXPECT_THAT(state.gone, ElementsAre(10, 11));
+  EXPECT_THAT(state.left, IsEmpty());
   ASSERT_TRUE(state.recovering);
   EXPECT_EQ(state.recovering->cause(), "cause 1");
   EXPECT_EQ(state.recovering->lost_size(), 2);

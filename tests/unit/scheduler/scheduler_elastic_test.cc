@@ -25,6 +25,17 @@ class ElasticSchedulerTest : public SchedulerTest {
     lost.set_cause("was killed by signal 9");
     Send(MakeEnvelope(MessageKind::kLostProcess, Here(kControlLane), lost));
   }
+
+  // Worker 1, which has left and has not heard so, asks whether it is still in the job.
+  void ExpectLeaverIsTold() {
+    Register(kWorkers[1], 3);
+    ASSERT_TRUE(HasSent(MessageKind::kRefused)) << "it hears no other kind";
+    wire::End told;
+    ASSERT_TRUE(told.ParseFromString(outbox_.messages.back().body.ToString()));
+    EXPECT_EQ(told.reason(), "left the job, as it was asked to");
+    EXPECT_EQ(told.exit_code(), 0) << "nobody starts it again";
+    EXPECT_TRUE(told.left());
+  }
 };
 
 // As by a second SIGTERM: the job does not end with it.
@@ -79,7 +90,9 @@ TEST_F(ElasticSchedulerTest, WhoHasLeftIsNotLostUnderTheNextSchedulerEither) {
   ASSERT_TRUE(HasSent(MessageKind::kHold));
   EXPECT_THAT(journal_.losses_without_progress, testing::IsEmpty());
   EXPECT_THAT(journal_.vacated, testing::ElementsAre(kWorkers[1]));
+  ExpectLeaverIsTold();
   StartScheduler();
+  ExpectLeaverIsTold();
   Hold(kWorkers[0], 3);
   EXPECT_EQ(Notices(), "") << "nobody is missing";
   SayReady();

@@ -366,6 +366,23 @@ TEST_F(MemberTest, SaysOfWhichJobItIsWhenItsSchedulerIsSilent) {
   EXPECT_FALSE(member.ended());
 }
 
+// What it was told by the scheduler before was lost. The next one does not know its view.
+TEST_F(MemberTest, HearsFromTheNextSchedulerThatItHasLeft) {
+  MemberOptions options = Options();
+  options.scheduler_deadline = Seconds(300);
+  Member member(options);
+  member.Start(outbox_);
+  member.OnMessage(FromScheduler(MessageKind::kView, CompleteView(), kEpoch), outbox_);
+  wire::Silent silent;
+  silent.add_nodes();
+  silent.add_silent_seconds(9.3);
+  member.OnMessage(MakeEnvelope(MessageKind::kPeerSilent, Here(kControlLane), silent), outbox_);
+  outbox_.Clear();
+  const wire::End left = MakeEnd(ExitCode::kSuccess, "left the job");
+  member.OnMessage(FromScheduler(MessageKind::kRefused, left, 0), outbox_);
+  EXPECT_EQ(End(), "0 left the job");
+}
+
 TEST_F(MemberTest, ReportsStallsOfItsLanesToTheScheduler) {
   Receive(FromScheduler(MessageKind::kView, CompleteView(), kEpoch));
   wire::Stalled stalled;
