@@ -22,7 +22,7 @@ class SampleSource {
 
   // Equal for the same records wherever they are stored, and other for most others
   // (caffe_adapter/data/fingerprint.h). Reads some records; what can't be read counts as nothing,
-  // for training to tell of.
+  // for training to tell of. Throws Error of kFailure where that may pass.
   virtual uint64_t Fingerprint() = 0;
 
   // Reads and transforms a record into one sample of each top; `seed` decides crop and mirror.

@@ -3,6 +3,7 @@
 #include <glog/logging.h>
 
 #include <algorithm>
+#include <functional>
 #include <span>
 #include <utility>
 
@@ -47,11 +48,19 @@ DataOrder MakeOrder(const LayerDescription& layer, const SampleSource& source,
           options.seed,           skip};
 }
 
+// Also a job that is run again may come before its file server is there again.
+void ReadBeforeTraining(const std::function<void()>& read) {
+  ReadPatiently(read, [](Duration pause) {
+    std::this_thread::sleep_for(pause);
+    return true;
+  });
+}
+
 wire::TrainingData DescribeData(const LayerDescription& layer, SampleSource& source) {
   wire::TrainingData data;
   data.set_layer(layer.name());
   data.set_records(source.records().records);
-  data.set_fingerprint(source.Fingerprint());
+  ReadBeforeTraining([&] { data.set_fingerprint(source.Fingerprint()); });
   return data;
 }
 
@@ -65,14 +74,9 @@ wire::TrainingData DescribeData(const LayerDescription& layer, SampleSource& sou
                     "then");
 }
 
-// Also a job that is run again may come before its file server is there again.
 std::unique_ptr<SampleSource> OpenSource(const LayerDescription& layer) {
   std::unique_ptr<SampleSource> source;
-  ReadPatiently([&] { source = MakeSampleSource(layer); },
-                [](Duration pause) {
-                  std::this_thread::sleep_for(pause);
-                  return true;
-                });
+  ReadBeforeTraining([&] { source = MakeSampleSource(layer); });
   return source;
 }
 

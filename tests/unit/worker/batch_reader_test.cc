@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <future>
 #include <latch>
 #include <set>
 #include <thread>
@@ -13,11 +14,13 @@
 #include "caffe_adapter/convert/dataset_writer.h"
 #include "core/error.h"
 #include "tests/unit/log_lines.h"
+#include "tests/unit/temporary_directory.h"
 #include "worker/engine/patient_read.h"
 
 namespace poseidon {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
@@ -197,6 +200,29 @@ TEST_F(BatchReaderTest, AnErrorComesWithItsBatch) {
   }
   EXPECT_EQ(reader.Read(5, 4).tops[1][0], 25.0F) << "read ahead, an error of a later batch waits";
   EXPECT_EQ(reader.Read(0, 1).tops[1][0], 0.0F);
+}
+
+TEST(FingerprintPatienceTest, WhatCanNotBeReadForAMomentIsReadAgainBeforeTraining) {
+  const TemporaryDirectory directory;
+  const std::string image = directory.Path("cat.jpg");
+  std::filesystem::create_symlink("/proc/self/mem", image);  // whose first byte can't be read
+  LayerDescription layer;
+  layer.parameter.set_name("data");
+  layer.parameter.set_type("WindowData");  // which reads the list alone when it is opened
+  caffe::WindowDataParameter& windows = *layer.parameter.mutable_window_data_param();
+  windows.set_source(directory.Write("list", "# 0\n" + image + "\n3 4 4\n1\n1 1 0 0 3 3\n"));
+  windows.set_fg_fraction(1);
+  layer.tops = {{"data", {1, 3, 4, 4}}, {"label", {1}}};
+  const LogLines log;
+  auto made = std::async(std::launch::async, [&] {
+    return std::make_unique<BatchReader>(layer, BatchReaderOptions());
+  });
+  while (log.lines().empty()) {
+    if (made.wait_for(std::chrono::milliseconds(1)) == std::future_status::ready) break;
+  }
+  std::filesystem::rename(directory.Write("back.jpg", "an image"), image);
+  EXPECT_EQ(made.get()->data().records(), 1);
+  EXPECT_THAT(log.lines(), Contains(HasSubstr("can't read " + image)));
 }
 
 // Reads that fail so often.
