@@ -76,10 +76,15 @@ std::error_code RemoveDatabase(const std::string& path) {
   return error;
 }
 
+// Whether it is what NFS makes of a file that is removed while a process of this machine has it
+// open, and removes when that has closed it.
+bool IsKeptByNfs(const std::string& name) { return name.starts_with(".nfs"); }
+
 // Why an entry of a directory is none of a database's; "" if it is.
 std::string WhyNoDatabase(const fs::directory_entry& entry) {
   const std::string name = entry.path().filename().string();
   std::error_code ignored;
+  if (IsKeptByNfs(name)) return "";
   if (std::find(std::begin(kDatabaseFiles), std::end(kDatabaseFiles), name) ==
       std::end(kDatabaseFiles)) {
     return "it has \"" + name + "\", and a database has only data.mdb and lock.mdb";

@@ -62,6 +62,7 @@ class DatasetWriter {
   // Whether there is a database to replace. Throws ConfigError where it is something else.
   bool Replaces() const;
   // Replaces it; whoever opens it finds the old one or the new one, also if this process is killed.
+  // Where NFS has it and a process of this machine has the old one open, it is gone for a moment.
   std::error_code Replace();
 
   // A directory of a database, which is removed at the end.
