@@ -65,6 +65,13 @@ std::string MakeTemporaryDirectory(const std::string& path) {
   return name;
 }
 
+// As far as this user may set them: a directory may be another's.
+void CopyPermissions(const std::string& from, const std::string& to) {
+  std::error_code error;
+  const fs::perms permissions = fs::status(from, error).permissions();
+  if (!error) fs::permissions(to, permissions, error);
+}
+
 // Nothing else of the directory, should there be something.
 std::error_code RemoveDatabase(const std::string& path) {
   std::error_code error;
@@ -212,7 +219,9 @@ std::error_code DatasetWriter::Replace() {
   // The directory stays, and its file is replaced. Locks are of those who have the old one open.
   fs::remove(path_ + "/lock.mdb", error);
   if (error) return error;
-  return {database_->FinishAs(path_ + "/data.mdb"), std::generic_category()};
+  error.assign(database_->FinishAs(path_ + "/data.mdb"), std::generic_category());
+  if (!error) CopyPermissions(temporary_->path(), path_);
+  return error;
 }
 
 void DatasetWriter::Sync() {

@@ -128,9 +128,11 @@ TEST_F(CaffeDatasetTest, WhereTwoNamesCanNotBeExchangedADatabaseIsReplacedAtOnce
     EXPECT_EQ(stat(path_.c_str(), &status), 0);
     return status.st_ino;
   };
+  const mode_t mask = umask(027);
   for (const int error : {EINVAL, ENOSYS}) {
     Write({MakeDatum(1, 2, 2, 7)});
     directory_.Write("db/lock.mdb", "");
+    fs::permissions(path_, fs::perms::owner_all);
     const std::string kept = directory_.Write("db/.nfs00000000005a013500000001", "");
     const ino_t before = directory();
     std::thread([&] {
@@ -141,11 +143,13 @@ TEST_F(CaffeDatasetTest, WhereTwoNamesCanNotBeExchangedADatabaseIsReplacedAtOnce
       Write({MakeDatum(1, 2, 2, 8), MakeDatum(1, 2, 2, 9)});
     }).join();
     EXPECT_EQ(directory(), before);
+    EXPECT_EQ(fs::status(path_).permissions(), fs::perms(0750)) << "by the umask";
     EXPECT_TRUE(fs::remove(kept)) << "who has it open may still read it";
     EXPECT_EQ(Dataset(path_).Read(1).label(), 9);
     EXPECT_FALSE(fs::exists(path_ + "/lock.mdb"));
     EXPECT_EQ(EntriesBeside(), 1u);
   }
+  umask(mask);
 }
 
 TEST_F(CaffeDatasetTest, OnlyADatabaseIsReplaced) {
