@@ -216,11 +216,15 @@ std::error_code DatasetWriter::Replace() {
   const bool can =
       error != std::errc::invalid_argument && error != std::errc::function_not_supported;
   if (can) return error;
-  // The directory stays, and its file is replaced. Locks are of those who have the old one open.
-  fs::remove(path_ + "/lock.mdb", error);
+  // The directory stays, and its file is replaced. Locks are of those who have the old one open,
+  // and whoever opens it between the two steps makes others.
+  const std::string locks = path_ + "/lock.mdb";
+  fs::remove(locks, error);
   if (error) return error;
   error.assign(database_->FinishAs(path_ + "/data.mdb"), std::generic_category());
-  if (!error) CopyPermissions(temporary_->path(), path_);
+  if (error) return error;
+  CopyPermissions(temporary_->path(), path_);
+  fs::remove(locks, error);
   return error;
 }
 
