@@ -36,12 +36,16 @@ constexpr const char* kDatabaseFiles[] = {"data.mdb", "lock.mdb"};
   throw ConfigError(message + "; choose another --out");
 }
 
+// Of "train_lmdb/", beside which another one is made.
+std::string WithoutSlash(const fs::path& path) {
+  return (path.has_filename() ? path : path.parent_path()).string();
+}
+
 // A database behind a link stays on the disk that it was put on.
 std::string DatabasePath(const std::string& path) {
-  fs::path name = fs::path(path).lexically_normal();
-  if (!name.has_filename()) name = name.parent_path();  // "train_lmdb/"
-  if (const auto place = BehindLinks(name.string())) return *place;
-  FailToWrite("can't make the database " + name.string(),
+  const std::string name = WithoutSlash(fs::path(path).lexically_normal());
+  if (const auto place = BehindLinks(name)) return WithoutSlash(*place);
+  FailToWrite("can't make the database " + name,
               std::make_error_code(std::errc::too_many_symbolic_link_levels));
 }
 

@@ -73,6 +73,14 @@ TEST(AtomicFile, ALinkToAFileThatIsNotThereYetStays) {
   EXPECT_TRUE(std::filesystem::is_symlink(directory.Path("first")));
 }
 
+TEST(AtomicFile, ALinkToADirectoryThatIsNotThereYetIsNotMadeAFile) {
+  const TemporaryDirectory directory;
+  std::filesystem::create_symlink("results/", directory.Path("link"));
+  EXPECT_THAT(MessageOf<Error>([&] { WriteFileAtomically(directory.Path("link"), "new"); }),
+              testing::HasSubstr("can't create " + directory.Path("results/")));
+  EXPECT_FALSE(std::filesystem::exists(directory.Path("results")));
+}
+
 // A umask takes permissions; a group that shares a directory replaces the file, and does not write
 // into it. A secret is its owner's.
 TEST(AtomicFile, TheUmaskSaysWhoReadsIt) {

@@ -16,7 +16,12 @@ TEST(BehindLinksTest, WhatALinkLeadsToNeedNotBeThere) {
   std::filesystem::create_symlink("second", first);
   EXPECT_EQ(BehindLinks(first), directory.Path("second"));
   std::filesystem::create_symlink("/disk/database/", directory.Path("second"));
-  EXPECT_EQ(BehindLinks(first), "/disk/database");
+  EXPECT_EQ(BehindLinks(first), "/disk/database/") << "it is to be a directory";
+  std::filesystem::remove(first);
+  std::filesystem::create_symlink("third/", first);
+  EXPECT_EQ(BehindLinks(first), directory.Path("third/"));
+  std::filesystem::create_symlink("file", directory.Path("third"));
+  EXPECT_EQ(BehindLinks(first), directory.Path("file/"));
 }
 
 TEST(BehindLinksTest, LinksThatLeadToEachOtherLeadNowhere) {
