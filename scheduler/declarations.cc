@@ -21,7 +21,7 @@ void Declarations::AddLinks(const NodeId& worker, wire::LinkReport links) {
 
 void Declarations::Forget(const NodeId& worker) {
   inputs_.erase(worker);
-  links_.erase(worker);
+  links_.clear();  // all measure anew, for another machine may have the lost one's place
 }
 
 int64_t Declarations::first_iteration() const {

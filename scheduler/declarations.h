@@ -22,6 +22,7 @@ class Declarations {
   std::optional<NodeId> AddModel(const NodeId& worker, wire::Declaration declaration);
   void AddLinks(const NodeId& worker, wire::LinkReport links);
   // The worker is lost: who takes its place may have other files, and declares what it has itself.
+  // Nothing is known of the links to that machine.
   void Forget(const NodeId& worker);
   bool Has(const NodeId& worker, bool with_links) const;
 

@@ -221,8 +221,10 @@ void SchedulerActor::CheckModel(const Envelope& envelope, Outbox& outbox) {
                    "worker must read the same net and solver files",
                outbox);
   }
-  // The first values are its own, as it has found them.
-  const bool fills = envelope.from.node == SnapshotWriter() && plan_.plan().holders().empty();
+  // The first values are its own, as it has found them. While a job goes back, also under a new
+  // scheduler, the plan is the one of before, and others may have values.
+  const bool fills = phase_ == Phase::kPreparing && envelope.from.node == SnapshotWriter() &&
+                     plan_.plan().holders().empty();
   if (const std::string other = DescribeOtherStart({node, declaration.inputs()}, first_iteration_);
       fills && !other.empty()) {
     return End(ExitCode::kDataError, other, outbox);

@@ -182,6 +182,7 @@ class Session::Implementation {
   void WaitFresh(int layer) {
     Expect(Phase::kTraining, "WaitFresh");
     ExpectLayer(layer, "WaitFresh");
+    session_.TookStatistics();  // a program that has any beside the model takes them before
     const int64_t iteration = session_.iteration();
     if (!ready_[layer]) return Guarded([&] { session_.WaitFresh(layer, iteration); });
     for (const int other : LayersFreshWith(layer)) {
