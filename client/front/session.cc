@@ -68,7 +68,6 @@ class Session::Implementation {
       mistake_ = error;
       throw;
     }
-    mistake_.reset();
     wire::TrainingInputs inputs;
     inputs.set_first_iteration(first_iteration);
     lacks_optimizer_state_ = first_iteration > 0 && session_.rank() == 0 &&
@@ -359,6 +358,7 @@ class Session::Implementation {
   // An error ends the session, and the others hear the reason. Rewound does not.
   template <typename Action>
   void Guarded(const Action& action) {
+    mistake_.reset();
     try {
       action();
     } catch (const Rewound&) {
@@ -427,7 +427,7 @@ class Session::Implementation {
   std::vector<bool> ready_;             // by layer: its gradient of this iteration
   std::optional<float> test_accuracy_;  // the last test's
   std::optional<float> test_loss_;
-  mutable std::optional<Error> mistake_;  // the last one that the program was told
+  mutable std::optional<Error> mistake_;  // of the last call, where it made one
 };
 
 Session::Session(const SessionOptions& options)

@@ -40,10 +40,10 @@
 // Errors are poseidon::Error (poseidon/error.h): a job config that can't work (ConfigError), a node
 // that is gone (PeerLost), a wait that takes too long (DeadlineExceeded), what the scheduler says
 // of another node. Calls out of order throw Error with what is missing, and models that can't work
-// ConfigError; these change nothing, and if the session is destroyed then, the other nodes hear of
-// the mistake. After another error the session can only be destroyed, which tells the other nodes,
-// so that they end at once; another call throws the same error again. Left is one of them by its
-// type only: this worker may end, and the job is well.
+// ConfigError; these change nothing, and if the session is destroyed before a call that is in
+// order, the other nodes hear of the mistake. After another error the session can only be
+// destroyed, which tells the other nodes, so that they end at once; another call throws the same
+// error again. Left is one of them by its type only: this worker may end, and the job is well.
 //
 // In a job with `recovery` a program that sets SessionOptions::goes_back survives the loss of other
 // workers and of servers, and another process may take its own place: see poseidon/rewound.h.

@@ -19,7 +19,9 @@
 namespace poseidon {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 Job TwoPrograms() {
   Job job;
@@ -120,6 +122,22 @@ void TrainOn(CaffeWorker& worker) {
     worker.AfterBackward(0);
     worker.OnGradientsReady(1);
   }
+}
+
+// Worker 1 leaves without one, while worker 0 waits for its gradient.
+TEST(FrontDoor, AMistakeThatWasPutRightIsNotNamedToTheOthers) {
+  RunProgramsOverSockets(TwoPrograms(), [](const SessionOptions& options) {
+    Session session(options);
+    if (options.rank == 0) {
+      EXPECT_THAT(WordsOf([&] { TrainOn(session); }),
+                  AllOf(HasSubstr("the program ended its session before Finish"),
+                        Not(HasSubstr("wrongly"))));
+      return;
+    }
+    session.Declare(ModelOfFloats(1));
+    EXPECT_THAT(WordsOf([&] { session.GradientReady(0); }), HasSubstr("wrongly"));
+    session.Begin();
+  });
 }
 
 // Worker 1's `interrupted` throws a number; `make` makes what waits.
