@@ -32,8 +32,14 @@
 // (poseidon/error.h: ExitCode); poseidon_last_error() then says what happened, where, and what to
 // do. No exception leaves the library. Arguments that a caller can get wrong are errors, too. Of
 // code 1 are a null pointer for a handle, for the options of a new one or for a result, a layer
-// that is not there, and calls out of order. Of code 2 is what is given and can't work: options, a
-// model, numbers of items, items at a null pointer.
+// that is not there, a negative first iteration or time, and calls out of order or with another
+// number of items than the model has. Of code 2 is what is given and can't work: options, a model,
+// groups' numbers, negative numbers of items, and a null pointer for items, also for those to be
+// written.
+//
+// What the other nodes hear of a mistake where a session is destroyed (poseidon/session.h) holds
+// for what the class refuses, and not for what is refused before the class is called: null
+// pointers, negative numbers of items, an optimizer that there is not.
 //
 // In a job with `recovery`, a session's call returns POSEIDON_REWOUND, which is no exit code, where
 // the class throws poseidon::Rewound (poseidon/rewound.h); and POSEIDON_LEFT, no exit code either,

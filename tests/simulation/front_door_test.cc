@@ -175,8 +175,9 @@ TEST(FrontDoor, WhatIsNoExceptionEndsACaffeWorker) {
 }
 
 // And the session goes on.
-TEST(FrontDoor, NullPointersThatASessionInCIsGivenHaveTheCodesOfTheHeader) {
+TEST(FrontDoor, WrongArgumentsOfASessionInCHaveTheCodesOfTheHeader) {
   Job job = TwoPrograms();
+  job.mutable_communication()->set_policy(Communication::ALL_PS);  // for the optimizer
   job.mutable_cluster()->set_workers(1);
   RunProgramsOverSockets(job, [](const SessionOptions& from) {
     poseidon_session_options options{};
@@ -188,11 +189,6 @@ TEST(FrontDoor, NullPointersThatASessionInCIsGivenHaveTheCodesOfTheHeader) {
     poseidon_model model{};
     model.layer_count = 1;
     EXPECT_EQ(poseidon_session_declare(session, &model, 0), 2) << "layers";
-    EXPECT_EQ(poseidon_session_memory(session, 0, nullptr), 1) << "memory";
-    EXPECT_EQ(poseidon_session_layers_sent_with(session, 0, nullptr, nullptr), 1) << "results";
-    EXPECT_EQ(poseidon_session_set_groups(session, nullptr, 1), 2) << "groups";
-    EXPECT_EQ(poseidon_session_restore_optimizer_state(session, nullptr, 1), 2) << "state";
-    EXPECT_EQ(poseidon_session_send_statistics(session, nullptr, 1), 2) << "statistics";
     const int64_t extent = 1;
     poseidon_blob blob{};
     blob.shape = &extent;
@@ -202,7 +198,28 @@ TEST(FrontDoor, NullPointersThatASessionInCIsGivenHaveTheCodesOfTheHeader) {
     layer.blobs = &blob;
     layer.blob_count = 1;
     model.layers = &layer;
-    EXPECT_EQ(poseidon_session_declare(session, &model, 0), 0) << poseidon_last_error();
+    model.optimizer = "TorchSGD";
+    EXPECT_EQ(poseidon_session_declare(session, &model, -1), 1) << "first iteration";
+    EXPECT_EQ(poseidon_session_declare(session, &model, 1), 0) << poseidon_last_error();
+    EXPECT_EQ(poseidon_session_memory(session, 0, nullptr), 1) << "memory";
+    EXPECT_EQ(poseidon_session_layers_sent_with(session, 0, nullptr, nullptr), 1) << "results";
+    EXPECT_EQ(poseidon_session_restore_optimizer_state(session, nullptr, 1), 2) << "state";
+    const float state[] = {1, 2, 3};
+    EXPECT_EQ(poseidon_session_restore_optimizer_state(session, state, 3), 1) << "3 of state";
+    EXPECT_THAT(poseidon_last_error(), HasSubstr("was given 3 floats"));
+    EXPECT_EQ(poseidon_session_begin(session), 0) << poseidon_last_error();
+    const poseidon_parameter_group groups[2] = {};
+    EXPECT_EQ(poseidon_session_set_groups(session, nullptr, 1), 2) << "groups";
+    EXPECT_EQ(poseidon_session_set_groups(session, groups, -1), 2) << "-1 groups";
+    EXPECT_EQ(poseidon_session_set_groups(session, groups, 2), 1) << "2 groups";
+    EXPECT_THAT(poseidon_last_error(), HasSubstr("was given 2 groups"));
+    const double times[] = {1, 1};
+    EXPECT_EQ(poseidon_session_report_layer_times(session, times, times, -1), 2) << "-1 times";
+    EXPECT_EQ(poseidon_session_report_layer_times(session, times, times, 2), 1) << "2 times";
+    EXPECT_THAT(poseidon_last_error(), HasSubstr("each of the model's 1 layers"));
+    EXPECT_EQ(poseidon_session_collect_optimizer_state(session, nullptr, 1), 2) << "no room";
+    EXPECT_EQ(poseidon_session_send_statistics(session, nullptr, 1), 2) << "statistics";
+    EXPECT_EQ(poseidon_session_await_statistics(session, nullptr, 1), 2) << "no room";
     poseidon_session_destroy(session);
   });
 }
