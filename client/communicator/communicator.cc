@@ -219,11 +219,12 @@ class Communicator::Implementation {
     const std::span<const std::byte> bytes = envelope.body.bytes();
     if (!end.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) end.set_exit_code(1);
     const auto exit_code = static_cast<ExitCode>(end.exit_code());
-    // This rank's own failure the others have to hear of; another's they have heard.
+    // This rank's own failure the others have to hear of; another's they have heard, unless it
+    // could not reach them.
     if (sender < 0) {
       Fail(exit_code, end.reason(), true);
     } else {
-      Fail(exit_code, peers_.Names({sender}) + " gave up: " + end.reason(), false);
+      Fail(exit_code, peers_.Names({sender}) + " gave up: " + end.reason(), !peers_.AllHaveMet());
     }
   }
 

@@ -34,7 +34,7 @@ Address ControlLaneOf(int rank) { return {{Role::kWorker, rank}, kControlLane}; 
 // Of a kRegister that answers one, and is not answered.
 constexpr uint32_t kAnsweringRegister = 1;
 
-// Of a kFailed of a rank that has not met all others, and won't.
+// Of a kFailed of a rank that has not met all others, and won't, or passes on that one has not.
 constexpr uint32_t kFailedToMeet = 1;
 
 // Answers heartbeats and registrations, and hands what else other ranks say, and the registrations,
@@ -136,6 +136,9 @@ void CommunicatorPeers::Note(const Envelope& envelope) {
   if (rank < 0) return;
   peers_[rank].unanswered = 0;
   if (envelope.kind == MessageKind::kLeave) peers_[rank].left = envelope.iteration;
+  if (envelope.kind == MessageKind::kFailed && envelope.step == kFailedToMeet) {
+    peers_[rank].failed_to_meet = true;
+  }
 }
 
 void CommunicatorPeers::LookAfterOthers(Time now) {
@@ -245,13 +248,18 @@ void CommunicatorPeers::TakeRegister(int rank, const Envelope& envelope) {
   }
 }
 
+bool CommunicatorPeers::AllHaveMet() const {
+  return std::ranges::all_of(Others({}), [this](int rank) {
+    return !peers_[rank].registration.empty() && !peers_[rank].failed_to_meet;
+  });
+}
+
 void CommunicatorPeers::SayFailed(ExitCode exit_code, const std::string& reason) {
   wire::End end;
   end.set_exit_code(static_cast<int>(exit_code));
   end.set_reason(reason);
   Envelope failed = MakeEnvelope(MessageKind::kFailed, {}, end);
-  const auto met = [this](int rank) { return !peers_[rank].registration.empty(); };
-  if (!std::ranges::all_of(Others({}), met)) failed.step = kFailedToMeet;
+  if (!AllHaveMet()) failed.step = kFailedToMeet;
   Tell(std::move(failed));
 }
 

@@ -3,10 +3,10 @@
 //
 // A rank tells every other where its lanes are (kRegister), which each answers with the same of its
 // own, so that a rank that is started again meets those that have met it before; when it gives up
-// it says why (kFailed), with step 1 if it never met all, and when it ends, after which call
-// (kLeave); where a call takes too long it asks who is in it (kStalled), which those that are
-// answer (kReady). While it waits in a call it asks all others whether they are there (kHeartbeat),
-// which their control lanes answer (kHeartbeatAck).
+// it says why (kFailed), with step 1 if it, or the one whose reason it passes on, never met all,
+// and when it ends, after which call (kLeave); where a call takes too long it asks who is in it
+// (kStalled), which those that are answer (kReady). While it waits in a call it asks all others
+// whether they are there (kHeartbeat), which their control lanes answer (kHeartbeatAck).
 #pragma once
 
 #include <cstdint>
@@ -48,6 +48,9 @@ class CommunicatorPeers {
   std::optional<Envelope> Next(Time deadline);
   // Whether another process of the sender's rank has been started than the one that this rank met.
   bool IsNewProcess(const Envelope& envelope) const;
+  // Whether this rank has met all others, and none of them has given up without that. Else what one
+  // of them says may not have reached the rest.
+  bool AllHaveMet() const;
   // Tells all others that this rank gives up.
   void SayFailed(ExitCode exit_code, const std::string& reason);
   // Tells all that are still there that this rank ends, and has made calls up to this one.
@@ -84,6 +87,7 @@ class CommunicatorPeers {
     int unanswered = 0;                          // heartbeats since it was last heard
     std::optional<int64_t> left = std::nullopt;  // its last call
     std::string registration;                    // empty: this rank has not met it
+    bool failed_to_meet = false;                 // it has given up so (kFailed with step 1)
   };
 
   const CommunicatorOptions& options_;

@@ -173,6 +173,34 @@ TEST(LostRanksTest, OneThatGivesUpBeforeAllHaveComeTellsThoseThatHave) {
   EXPECT_LT(SteadyNow() - begin, kSoon);
 }
 
+// Ranks 0 and 2 can't reach each other, and rank 0 has less patience. Rank 1, which has met both,
+// is in its first call then, or waits for a fourth rank, which never comes.
+TEST(LostRanksTest, OneThatAnotherCantReachHearsByAThirdThatItGaveUp) {
+  for (const int ranks : {3, 4}) {
+    std::vector<std::string> endpoints = FreeEndpoints(ranks + 1);
+    const std::string nowhere = endpoints.back();
+    endpoints.pop_back();
+    const auto run = [&](int rank, int unreachable, Duration deadline) {
+      CommunicatorOptions options = Options(endpoints, rank);
+      options.endpoints[unreachable] = nowhere;
+      options.deadline = deadline;
+      const Communicator all(options);
+    };
+    RankProcess between([&] {
+      Communicator all(Options(endpoints, 1));
+      all.Barrier();
+    });
+    RankProcess hasty([&] { run(0, 2, std::chrono::seconds(2)); });
+    const Time begin = SteadyNow();
+    EXPECT_THAT(MessageOf<DeadlineExceeded>([&] { run(2, 0, kDeadline); }),
+                HasSubstr("rank 1 (" + endpoints[1] + ") gave up: rank 0 (" + endpoints[0] +
+                          ") gave up: no word of rank 2 (" + nowhere + ")"));
+    EXPECT_EQ(hasty.Wait(), static_cast<int>(ExitCode::kDeadlineExceeded));
+    EXPECT_EQ(between.Wait(), static_cast<int>(ExitCode::kDeadlineExceeded));
+    EXPECT_LT(SteadyNow() - begin, kSoon);
+  }
+}
+
 // Rank 1 has heard the registration of the process that is no more, and that it failed, and has
 // told it its own.
 TEST(LostRanksTest, OneThatIsStartedAgainMeetsThoseWhoHaveMetItBefore) {
