@@ -116,21 +116,24 @@ class CaffeWorker::Implementation {
     }
   }
 
+  // A mistake ends this, too, as one that the DistributedSolver finds.
   template <typename Action>
   void DoInIteration(const Action& action) {
-    ThrowFailure();
-    if (!in_iteration_) {
-      throw Error(ExitCode::kFailure,
-                  "the program uses its CaffeWorker wrongly: OnStart comes first");
-    }
-    Do(action);
+    Do([&](DistributedSolver& distributed) {
+      if (!in_iteration_) Misuse("OnStart comes first");
+      action(distributed);
+    });
   }
 
-  void CheckLayer(int layer) const {
-    if (layer >= 0 && layer < layers_) return;
-    throw Error(ExitCode::kFailure, "the program uses its CaffeWorker wrongly: there is no layer " +
-                                        std::to_string(layer) + " in a model with " +
-                                        std::to_string(layers_));
+  template <typename Action>
+  void DoForLayer(int layer, const Action& action) {
+    DoInIteration([&](DistributedSolver& distributed) {
+      if (layer < 0 || layer >= layers_) {
+        Misuse("there is no layer " + std::to_string(layer) + " in a model with " +
+               std::to_string(layers_));
+      }
+      action(distributed);
+    });
   }
 
   void set_in_iteration(bool in_iteration) { in_iteration_ = in_iteration; }
@@ -141,6 +144,10 @@ class CaffeWorker::Implementation {
   }
 
  private:
+  [[noreturn]] static void Misuse(const std::string& what) {
+    throw Error(ExitCode::kFailure, "the program uses its CaffeWorker wrongly: " + what);
+  }
+
   // The program may call again, and hears then why this has ended.
   void ThrowFailure() const {
     if (failure_) std::rethrow_exception(failure_);
@@ -173,15 +180,13 @@ void CaffeWorker::OnStart() {
 }
 
 void CaffeWorker::BeforeForward(int layer) {
-  implementation_->CheckLayer(layer);
-  implementation_->DoInIteration(
-      [layer](DistributedSolver& distributed) { distributed.BeforeForward(layer); });
+  implementation_->DoForLayer(
+      layer, [layer](DistributedSolver& distributed) { distributed.BeforeForward(layer); });
 }
 
 void CaffeWorker::AfterBackward(int layer) {
-  implementation_->CheckLayer(layer);
-  implementation_->DoInIteration(
-      [layer](DistributedSolver& distributed) { distributed.AfterBackward(layer); });
+  implementation_->DoForLayer(
+      layer, [layer](DistributedSolver& distributed) { distributed.AfterBackward(layer); });
 }
 
 void CaffeWorker::OnGradientsReady(float loss) {

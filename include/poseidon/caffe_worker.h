@@ -39,7 +39,8 @@
 // compute; only OnGradientsReady waits. Solvers of a stock Caffe need no such program:
 // docs/caffe.md.
 //
-// Errors, thread safety and what a forked child can do are Session's (poseidon/session.h).
+// Errors, thread safety and what a forked child can do are Session's (poseidon/session.h), only
+// that calls out of order end a CaffeWorker as any error does.
 #pragma once
 
 #include <cstdint>

@@ -104,6 +104,38 @@ TEST(FrontDoor, ACaffeWorkerThrowsItsErrorAgain) {
   });
 }
 
+// Worker 1 makes a mistake, which ends its CaffeWorker, while worker 0 waits for it.
+void ExpectEndsACaffeWorker(const std::function<void(CaffeWorker&)>& mistake,
+                            const std::string& words) {
+  RunProgramsOverSockets(TwoPrograms(), [&](const SessionOptions& options) {
+    FailingSolver solver(false);
+    CaffeWorker worker(options, solver);
+    const std::string heard = WordsOf([&] {
+      if (options.rank == 1) mistake(worker);
+      worker.OnStart();
+      worker.BeforeForward(0);
+      worker.AfterBackward(0);
+      worker.OnGradientsReady(1);
+    });
+    EXPECT_THAT(heard, HasSubstr("the program uses its CaffeWorker wrongly: " + words));
+    EXPECT_EQ(WordsOf([&] { worker.OnStart(); }), heard);
+  });
+}
+
+TEST(FrontDoor, ACallOutsideAnIterationEndsACaffeWorker) {
+  ExpectEndsACaffeWorker([](CaffeWorker& worker) { worker.BeforeForward(0); },
+                         "OnStart comes first");
+}
+
+TEST(FrontDoor, ALayerThatIsNotThereEndsACaffeWorker) {
+  ExpectEndsACaffeWorker(
+      [](CaffeWorker& worker) {
+        worker.OnStart();
+        worker.AfterBackward(7);
+      },
+      "there is no layer 7 in a model with 1");
+}
+
 // Trains for ever.
 void TrainOn(Session& session) {
   session.Declare(ModelOfFloats(1));
