@@ -12,7 +12,7 @@ Error HandledError() {
   } catch (const std::exception& error) {  // of no memory, too
     return {ExitCode::kFailure, error.what()};
   } catch (...) {
-    return {ExitCode::kFailure, "the program's `interrupted` threw what is no exception"};
+    return {ExitCode::kFailure, "the program's own code threw what is no exception"};
   }
 }
 

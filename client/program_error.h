@@ -7,7 +7,8 @@
 namespace poseidon {
 
 // What is being handled, in a catch block: the Error, another std::exception as one with kFailure,
-// or the sentence that the program's `interrupted` has thrown what is no exception.
+// or the sentence that the program's own code, in `interrupted` or a solver, has thrown what is no
+// exception.
 Error HandledError();
 
 }  // namespace poseidon

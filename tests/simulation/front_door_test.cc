@@ -178,7 +178,7 @@ void ExpectANumberIsHeardOf(const Make& make) {
   RunProgramsOverSockets(TwoPrograms(), [&](SessionOptions options) {
     if (options.rank == 0) {
       EXPECT_THAT(WordsOf([&] { TrainOn(*make(options)); }),
-                  HasSubstr("the program's `interrupted` threw what is no exception"));
+                  HasSubstr("the program's own code threw what is no exception"));
       return;
     }
     bool throws = false;
