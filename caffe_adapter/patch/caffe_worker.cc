@@ -58,7 +58,8 @@ class ProgramSolver : public PatchedSolver {
     throw ConfigError("the inner product of layer \"" + layer.name() + "\" has " +
                       std::to_string(rows) + " rows, but the solver makes " +
                       std::to_string(passes_) + " passes in an iteration; `rows` counts those of " +
-                      "all passes, which have equally many");
+                      "all passes, which have equally many. Leave inner_product out where they " +
+                      "have not");
   }
 
   CaffeWorker::Solver& solver_;

@@ -382,7 +382,8 @@ TEST(PatchedTraining, ACaffeWorkersPassesHaveEquallyManyRows) {
       "join_deadline_seconds: 0.1 }";
   EXPECT_EQ(ErrorOf([&] { CaffeWorker({.job_text = job}, solver); }),
             "the inner product of layer \"fc\" has 5 rows, but the solver makes 2 passes in an "
-            "iteration; `rows` counts those of all passes, which have equally many");
+            "iteration; `rows` counts those of all passes, which have equally many. Leave "
+            "inner_product out where they have not");
 }
 
 // As from a snapshot of the last iteration.
