@@ -22,10 +22,11 @@ namespace poseidon {
 // A blob of a layer that learns: float32, row-major.
 struct Blob {
   std::vector<int64_t> shape;  // its floats are the product; each extent is at least 1
-  float lr_mult = 1;           // multiplies the learning rate; 0: the blob stays as it is
-  float decay_mult = 1;        // multiplies the weight decay
-  // Optimizers kPyTorchSgd and kPyTorchAdamW, which read no multipliers: which of
-  // Session::SetGroups' groups it belongs to, from 0.
+  // Multiplies the learning rate; 0: the blob stays as it is. kPyTorchSgd, kPyTorchAdamW and
+  // kMeanGradient read neither this nor decay_mult.
+  float lr_mult = 1;
+  float decay_mult = 1;  // multiplies the weight decay
+  // kPyTorchSgd and kPyTorchAdamW: which of Session::SetGroups' groups it belongs to, from 0.
   int group = 0;
 };
 

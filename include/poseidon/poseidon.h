@@ -111,7 +111,7 @@ typedef struct poseidon_session_options {
 typedef struct poseidon_blob {
   const int64_t* shape;  // each extent at least 1
   int axes;
-  // 0 or more, on all workers the same. Read neither by a model's `optimizer` nor without one.
+  // 0 or more, on all workers the same. Not read: neither optimizer that C offers has multipliers.
   float lr_mult;
   float decay_mult;
   int group;  // poseidon::Blob::group
