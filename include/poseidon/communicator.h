@@ -59,7 +59,8 @@ enum class CollectiveScheme {
   kTorus,            // along the dimensions of a grid of ranks; all-reduce only
 };
 
-// How floats cross the wire. Sums are float32 in any case.
+// How floats cross the wire. Sums are added up in float32 and packed where they are sent, so with
+// kFp16 they have to stay below 65,504: also the whole sum, which is not divided.
 enum class CollectiveCodec {
   kFp32,
   kFp16,  // IEEE 754 binary16: half the bytes; what overflows becomes infinite
