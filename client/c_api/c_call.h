@@ -62,7 +62,7 @@ class CHandle {
 
   // In a forked child the threads behind the object are not there, so nothing is destroyed; nor is
   // the lock free if another thread was in a call.
-  ~CHandle() {
+  virtual ~CHandle() {
     if (!process_.IsThis()) {
       static_cast<void>(object_.release());
       return;
@@ -73,12 +73,29 @@ class CHandle {
   CHandle(const CHandle&) = delete;
   CHandle& operator=(const CHandle&) = delete;
 
-  // Throws Error in a forked child.
+  // Throws Error in a forked child, and to a signal's handler that is run by whoever is asked
+  // whether a call is interrupted: the object is in the midst of that call.
   template <typename Action>
   void With(const Action& action) {
     process_.Check("this handle");
+    std::unique_ptr<CHandle> freed;  // after the lock is
     const std::lock_guard lock(mutex_);
+    if (in_call_) {
+      throw Error(ExitCode::kFailure,
+                  "called by a signal's handler while another call with this handle is under way; "
+                  "let the handler set a flag, and act on it between iterations");
+    }
+    const CallUnderWay call(*this, freed);
     action(*object_);
+  }
+
+  // For who wants to destroy the handle: whether a call waits in this thread, as where a signal's
+  // handler destroys it. That call then frees the handle when it returns; else the caller is to.
+  bool IsLeftToCall() {
+    if (!process_.IsThis()) return in_call_;
+    const std::lock_guard lock(mutex_);
+    is_destroyed_ = in_call_;
+    return in_call_;
   }
 
   // What the object answers; in a forked child `otherwise`. Whoever is asked whether a call is
@@ -91,8 +108,29 @@ class CHandle {
   }
 
  private:
+  // With's, under the lock; also an exception ends it.
+  class CallUnderWay {
+   public:
+    CallUnderWay(CHandle& handle, std::unique_ptr<CHandle>& freed)
+        : handle_(handle), freed_(freed) {
+      handle_.in_call_ = true;
+    }
+    ~CallUnderWay() {
+      handle_.in_call_ = false;
+      if (handle_.is_destroyed_) freed_.reset(&handle_);
+    }
+    CallUnderWay(const CallUnderWay&) = delete;
+    CallUnderWay& operator=(const CallUnderWay&) = delete;
+
+   private:
+    CHandle& handle_;
+    std::unique_ptr<CHandle>& freed_;
+  };
+
   const OwnProcess process_;
   mutable std::recursive_mutex mutex_;
+  bool in_call_ = false;
+  bool is_destroyed_ = false;  // while in_call_
   std::unique_ptr<Object> object_;
 };
 
@@ -102,6 +140,14 @@ int CCallWith(Handle* handle, const Action& action) {
   return CCall([&] {
     if (handle == nullptr) throw Error(ExitCode::kFailure, "the handle is null");
     handle->With(action);
+  });
+}
+
+// Destroys a handle, which may be null, at once or when the call that waits in this thread returns.
+template <typename Handle>
+void CDestroy(Handle* handle) {
+  CCall([&] {
+    if (handle != nullptr && !handle->IsLeftToCall()) delete handle;
   });
 }
 

@@ -73,6 +73,7 @@ std::span<float> Floats(float* floats, int64_t count) {
 
 using poseidon::CCall;
 using poseidon::CCallWith;
+using poseidon::CDestroy;
 using poseidon::Communicator;
 
 int poseidon_communicator_create(const poseidon_communicator_options* options,
@@ -86,9 +87,7 @@ int poseidon_communicator_create(const poseidon_communicator_options* options,
   });
 }
 
-void poseidon_communicator_destroy(poseidon_communicator* communicator) {
-  CCall([&] { delete communicator; });
-}
+void poseidon_communicator_destroy(poseidon_communicator* communicator) { CDestroy(communicator); }
 
 int poseidon_communicator_all_reduce(poseidon_communicator* communicator, float* floats,
                                      int64_t count, const poseidon_collective_options* options) {

@@ -93,6 +93,7 @@ void Set(std::span<float> floats, float*& pointer, int64_t& size) {
 
 using poseidon::CCall;
 using poseidon::CCallWith;
+using poseidon::CDestroy;
 using poseidon::CGet;
 using poseidon::Session;
 
@@ -116,9 +117,7 @@ int poseidon_session_create(const poseidon_session_options* options, poseidon_se
   });
 }
 
-void poseidon_session_destroy(poseidon_session* session) {
-  CCall([&] { delete session; });
-}
+void poseidon_session_destroy(poseidon_session* session) { CDestroy(session); }
 
 int poseidon_session_rank(const poseidon_session* session) {
   return CGet(session, -1, [](const Session& object) { return object.rank(); });

@@ -81,7 +81,9 @@ const char* poseidon_last_error(void);
 void poseidon_set_log_level(int least_severity);
 
 // Asked a few times a second while a call waits, in the thread that called; not 0: the call ends
-// with code 130. It may call no function of this header.
+// with code 130. It may call no function of this header with the handle of that call, nor may a
+// signal's handler that it runs: such a call fails (code 1). To destroy the handle there is left
+// to the call that waits, which does it when it returns.
 typedef int (*poseidon_interrupted)(void* context);
 
 // ---- Session ---------------------------------------------------------------------------------

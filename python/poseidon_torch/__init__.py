@@ -132,12 +132,11 @@ def init(
         if out:
             raise ConfigError("out: `poseidon run` has said where (--out); leave it out here")
         job = os.environ["POSEIDON_JOB"]
-        traces = str(pathlib.Path(job).parent)
         _process.session = Session(
             job=job,
             rank=int(os.environ["POSEIDON_RANK"]),
             host=os.environ.get("POSEIDON_HOST", ""),
-            trace_directory=traces,
+            trace_directory=str(pathlib.Path(job).parent),
             incarnation=int(os.environ.get("POSEIDON_INCARNATION", 0)),
             replaces=int(os.environ.get("POSEIDON_REPLACES", 0)),
         )
@@ -400,6 +399,8 @@ def shutdown() -> None:
 
     Raises PoseidonError where workers ended with different parameters, or could not end together.
     """
+    if _process.session is not None:
+        _process.session.expect_none_waits()
     failure = failure_of(sys.exc_info()[1])
     if failure is not None:
         _give_up(f"its program was ended by {failure}")

@@ -33,6 +33,14 @@ class Left(SystemExit):
         self.message = message
 
 
+def called_within_a_call() -> PoseidonError:
+    """Of what a signal's handler calls, which Python runs in the midst of a call of the program's."""
+    return PoseidonError(
+        "called by a signal's handler while another call is under way; let the handler set a flag, and act on it "
+        "between iterations"
+    )
+
+
 def error_of(message: str, exit_code: int) -> PoseidonError:
     """The error of a code of docs/errors.md, of its class."""
     classes = {2: ConfigError, 3: PeerLost, 4: DeadlineExceeded}

@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 from ._hooks import OwnHook
 from ._layers import Layer
 from ._local_gradients import LocalGradients
-from ._errors import ConfigError
+from ._errors import ConfigError, called_within_a_call
 from ._server_update import ServerUpdate
 
 # Optimizers whose step of one parameter needs nothing of the others, so that layers can be updated on their own.
@@ -190,6 +190,7 @@ class ForwardOverlap:
         self._layer_of = _layer_of(layers)
         self._step = optimizer.step
         self._outstanding: Set[int] = set()  # layers without the last step()
+        self._updating = False
         self._gradients_pending = False
         self._needs: Dict[int, Set[int]] = {}  # by id of a module: layers
         self._stack: List[torch.nn.Module] = []
@@ -335,9 +336,15 @@ class ForwardOverlap:
                 parameter.grad = None
 
     def _update_all(self, wanted: Set[int]) -> None:
-        for layer in sorted(wanted):
-            if layer in self._outstanding:
-                self._update(layer)
+        if self._updating:
+            raise called_within_a_call()  # who saves the model would find a part of the step in it
+        self._updating = True
+        try:
+            for layer in sorted(wanted):
+                if layer in self._outstanding:
+                    self._update(layer)
+        finally:
+            self._updating = False
 
     def _update(self, number: int) -> None:
         """And what has come with it, which is needed next, mostly."""

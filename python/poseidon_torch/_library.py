@@ -13,7 +13,7 @@ from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_int64, c_uint6
 from typing import Callable, Dict, Generator, NamedTuple, Optional, Sequence
 
 from ._blocks import Allocate, Blocks, Release
-from ._errors import ConfigError, Left, Rewound, error_of
+from ._errors import ConfigError, Left, Rewound, called_within_a_call, error_of
 
 _PACKAGE = pathlib.Path(__file__).resolve().parent
 # Where a build leaves its results in a checkout, of which this package is the folder python/poseidon_torch.
@@ -205,10 +205,10 @@ class Calls:
         self.handle = c_void_p()
         self._watch = watch
         self._raised: Optional[BaseException] = None
-        asked = self._asked()
-        next(asked)
+        self._answers = self._asked()
+        next(self._answers)
         # Kept as long as the library may call it.
-        self.interrupted = Interrupted(asked.send)
+        self.interrupted = Interrupted(self._answers.send)
 
     def _asked(self) -> Generator[bool, Optional[int], None]:
         """Answers each call of the library's by whether something was raised since it began to wait."""
@@ -224,6 +224,11 @@ class Calls:
                 return
             except BaseException as raised:  # pylint: disable=broad-except
                 self._raised = raised
+
+    def expect_none_waits(self) -> None:
+        """Raises PoseidonError to a signal's handler that Python runs while a call waits."""
+        if self._answers.gi_running:
+            raise called_within_a_call()
 
     def __call__(self, name: str, *arguments) -> None:
         self.check(getattr(LIB, "poseidon_" + name)(*arguments))
@@ -413,13 +418,8 @@ class Session:
     def layers_sent_with(self, layer: int) -> range:
         """The layers of one bucket, which become fresh together; this one is one of them."""
         first, count = c_int(), c_int()
-        self._call(
-            "session_layers_sent_with",
-            self._call.handle,
-            layer,
-            ctypes.byref(first),
-            ctypes.byref(count),
-        )
+        results = ctypes.byref(first), ctypes.byref(count)
+        self._call("session_layers_sent_with", self._call.handle, layer, *results)
         return range(first.value, first.value + count.value)
 
     def end_iteration(self, loss: float = float("nan")) -> bool:
@@ -435,13 +435,8 @@ class Session:
     def report_layer_times(self, forward_ms: Sequence[float], backward_ms: Sequence[float]) -> None:
         """Of all layers, as measured; once. When all workers have, the plan may change."""
         kind = c_double * len(forward_ms)
-        self._call(
-            "session_report_layer_times",
-            self._call.handle,
-            kind(*forward_ms),
-            kind(*backward_ms),
-            len(forward_ms),
-        )
+        times = kind(*forward_ms), kind(*backward_ms), len(forward_ms)
+        self._call("session_report_layer_times", self._call.handle, *times)
 
     @property
     def iteration(self) -> int:
@@ -480,6 +475,10 @@ class Session:
     def await_statistics(self, statistics: Floats) -> None:
         """Waits for another worker's, which are written there."""
         self._call("session_await_statistics", self._call.handle, *statistics)
+
+    def expect_none_waits(self) -> None:
+        """Raises PoseidonError to a signal's handler that runs while a call waits, which goes on afterwards."""
+        self._call.expect_none_waits()
 
     def finish(self) -> None:
         """Waits until all workers have finished."""

@@ -57,6 +57,13 @@ class C10d(unittest.TestCase):
                 self.assertEqual(processes.processes[0].wait(PATIENCE), 1, processes.output(0))
                 self.assertRegex(processes.output(0), r"PeerLost: rank 1 \(.*\)")
 
+    def test_a_handler_that_destroys_the_group_while_an_all_reduce_waits_ends_it(self):
+        with Ranks("c10d_ended.py", 2, ["handler"]) as processes:
+            self.assertEqual(processes.processes[1].wait(PATIENCE), 0, processes.output(1))
+            (processes.out / "ended").touch()
+            self.assertEqual(processes.processes[0].wait(PATIENCE), 1, processes.output(0))
+            self.assertRegex(processes.output(0), r"PoseidonError: rank 1 \(.*\) gave up: ")
+
     def test_a_group_that_is_destroyed_ends(self):
         with Ranks("c10d_groups.py", 2) as processes:
             # Far from the group's timeout, which is half an hour.

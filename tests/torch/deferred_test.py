@@ -8,6 +8,7 @@ import os
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 import torch
 from torch.nn import functional as F
@@ -68,6 +69,21 @@ class Deferred(unittest.TestCase):
             found, expected = (getattr(net, part).state_dict() for net in (ours, plain))
             for name, value in expected.items():
                 self.assertTrue(value.equal(found[name]), name)
+
+    def test_the_state_for_a_signal_handler_that_runs_while_a_layer_is_updated_is_refused(self):
+        ours, plain = self.train()
+        updates = psd._process.exchange._forward._updates  # pylint: disable=protected-access
+        update, interrupted = updates.update, []
+
+        def update_and_handle(layers):
+            with self.assertRaisesRegex(psd.PoseidonError, "called by a signal's handler while"):
+                ours.state_dict()
+            interrupted.append(layers)
+            update(layers)
+
+        with mock.patch.object(updates, "update", update_and_handle):
+            self.assertTrue(ours(INPUTS).equal(plain(INPUTS)))
+        self.assertNotEqual(interrupted, [])
 
     def test_values_that_are_loaded_stay(self):
         ours, plain = self.train()

@@ -147,6 +147,15 @@ class Faults(unittest.TestCase):
             ranks.send(1, signal.SIGINT)
             self.expect_end(ranks, SOON, "KeyboardInterrupt")
 
+    def test_a_handler_that_ends_the_training_while_a_call_waits_is_refused(self):
+        with Ranks("faulty.py", 2, ["handler"]) as ranks:
+            ranks.processes[1].wait(SOON)
+            (ranks.out / "ended").touch()
+            results = self.expect_end(ranks, SOON, "failed: interrupted by a signal")
+        self.assertEqual(results[1].code, 1, results[1].output)
+        said = "PoseidonError: called by a signal's handler while another call is under way; let the"
+        self.assertIn(said, results[1].output)
+
     def test_different_models(self):
         with Ranks("faulty.py", 2, ["other model"]) as ranks:
             self.expect_end(ranks, SOON, '"Linear" (5 x 16, 5)')

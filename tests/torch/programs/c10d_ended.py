@@ -1,10 +1,15 @@
 """Rank 1 has ended its process group, and rank 0 makes one more call, as its last argument says, which is to fail.
 
-    c10d_ended.py OUT [work | ddp]
+    c10d_ended.py OUT [work | ddp | handler]    handler: while rank 1 waits in that call, and rank 0 for OUT/ended
 """
 
 import datetime
+import os
+import pathlib
+import signal
 import sys
+import time
+import types
 
 import torch
 import torch.distributed as dist
@@ -63,16 +68,33 @@ def fail_in_ddp() -> None:
     model(torch.ones(1, FLOATS)).sum().backward()
 
 
+def end(*_) -> None:
+    dist.destroy_process_group()
+    sys.exit()
+
+
+def fail_by_a_handler() -> None:
+    if dist.get_rank() == 1:
+        signal.signal(signal.SIGTERM, end)
+        # As soon as the call waits, which Python runs the handler in the midst of.
+        calls = dist.GroupMember.WORLD._communicator._call
+        calls._watch = lambda: os.kill(os.getpid(), signal.SIGTERM)
+    while dist.get_rank() == 0 and not (pathlib.Path(sys.argv[1]) / "ended").exists():
+        time.sleep(0.02)
+    # As dist.all_reduce calls it where nobody asks for async_op, which older versions of PyTorch do not say.
+    synchronous = types.SimpleNamespace(asyncOp=False, reduceOp=dist.ReduceOp.SUM)
+    dist.GroupMember.WORLD.allreduce([torch.ones(FLOATS)], synchronous)
+
+
 def end_rank_1() -> None:
     if dist.get_rank() == 1:
-        dist.destroy_process_group()
-        sys.exit()
+        end()
 
 
 def main() -> None:
     torch.set_num_threads(1)
     dist.init_process_group(c10d.NAME)
-    {"work": fail_to_wait, "ddp": fail_in_ddp}[sys.argv[2]]()
+    {"work": fail_to_wait, "ddp": fail_in_ddp, "handler": fail_by_a_handler}[sys.argv[2]]()
 
 
 main()

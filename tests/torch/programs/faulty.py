@@ -17,11 +17,22 @@ def misbehave(fault: str, model) -> None:
         raise ValueError("record 4711 is broken")
     if fault == "exit":
         sys.exit(5)
+    if fault == "handler":
+        signal.signal(signal.SIGTERM, end_well)
+        # As soon as a call waits, which Python runs the handler in the midst of.
+        calls = psd._process.session._call  # pylint: disable=protected-access
+        calls._watch = lambda: os.kill(os.getpid(), signal.SIGTERM)
+        return
     if fault == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     if fault == "hang":
         time.sleep(600)
     raise AssertionError(fault)
+
+
+def end_well(*_) -> None:
+    psd.shutdown()
+    sys.exit(0)
 
 
 def train(fault: str, model, optimizer) -> None:
@@ -33,17 +44,23 @@ def train(fault: str, model, optimizer) -> None:
             print("trains", flush=True)
             if rank == 1 and fault not in ("none", "some", "uneven"):
                 misbehave(fault, model)
+            if rank == 0 and fault == "handler":
+                wait_for(pathlib.Path(sys.argv[1]) / "ended")
         optimizer.zero_grad()
         model(torch.randn(8, 16)).square().mean().backward()
         optimizer.step()
         time.sleep(0.02)  # there is no hurry: the tests wait for what happens meanwhile
 
 
+def wait_for(sign: pathlib.Path) -> None:
+    while not sign.exists():
+        time.sleep(0.02)
+
+
 def begin(sign: pathlib.Path, late: bool) -> None:
     """`late`: rank 0 begins when rank 1 has, and has looked for it in the store."""
     if late and os.environ["RANK"] == "0":
-        while not sign.exists():
-            time.sleep(0.02)
+        wait_for(sign)
         time.sleep(2)
     psd.init(out=str(sign.parent))
     sign.touch()

@@ -275,6 +275,67 @@ TEST(CInterface, DestroyingAHandleWaitsForTheCallThatIsGoingOn) {
   call.join();
 }
 
+// As a signal's handler of Python's is run, by who is asked whether the call is interrupted.
+TEST(CInterface, ACallWithinACallIsRefusedAndADestroyedHandleIsFreedByTheCallThatWaits) {
+  struct Flagged {
+    explicit Flagged(bool* flag) : is_gone(flag) {}
+    ~Flagged() { *is_gone = true; }
+    bool* is_gone;
+  };
+  for (const bool fails : {false, true}) {
+    bool is_gone = false;
+    auto* const handle = new CHandle<Flagged>(&is_gone);
+    const int code = CCallWith(handle, [&](Flagged&) {
+      EXPECT_EQ(CCallWith(handle, [](Flagged&) { FAIL() << "the object is in a call"; }), 1);
+      EXPECT_THAT(poseidon_last_error(), HasSubstr("called by a signal's handler"));
+      CDestroy(handle);
+      EXPECT_FALSE(is_gone);
+      EXPECT_EQ(CCallWith(handle, [](Flagged&) { FAIL() << "the object is in a call"; }), 1);
+      EXPECT_FALSE(is_gone);
+      if (fails) throw PeerLost("worker 1");
+    });
+    EXPECT_EQ(code, fails ? 3 : 0);
+    EXPECT_TRUE(is_gone);
+  }
+}
+
+// What the handler of a signal destroys is still there when the call goes on.
+TEST(CInterface, ACommunicatorThatIsDestroyedInItsOwnCallEndsWithIt) {
+  struct Interruption {
+    poseidon_communicator* all = nullptr;
+    int refused = 0;
+  };
+  const std::vector<std::string> endpoints = FreeEndpoints(2);
+  const std::vector<const char*> texts = Texts(endpoints);
+  std::promise<void> interrupted;
+  std::thread other([&] {
+    const poseidon_communicator_options options = OptionsOf(1, texts);
+    poseidon_communicator* all = nullptr;
+    ASSERT_EQ(poseidon_communicator_create(&options, &all), 0) << poseidon_last_error();
+    interrupted.get_future().wait();
+    EXPECT_NE(poseidon_communicator_barrier(all), 0);
+    EXPECT_THAT(poseidon_last_error(), HasSubstr("rank 0"));
+    poseidon_communicator_destroy(all);
+  });
+  Interruption interruption;
+  poseidon_communicator_options options = OptionsOf(0, texts);
+  options.context = &interruption;
+  options.interrupted = [](void* context) {
+    auto& within = *static_cast<Interruption*>(context);
+    if (within.all == nullptr) return 0;  // the ranks are still to meet
+    within.refused = poseidon_communicator_barrier(within.all);
+    poseidon_communicator_destroy(within.all);
+    return 1;
+  };
+  poseidon_communicator* all = nullptr;
+  EXPECT_EQ(poseidon_communicator_create(&options, &all), 0) << poseidon_last_error();
+  interruption.all = all;
+  EXPECT_EQ(poseidon_communicator_barrier(all), 130) << poseidon_last_error();
+  EXPECT_EQ(interruption.refused, 1);
+  interrupted.set_value();
+  other.join();
+}
+
 // It may end well, and a caller must be able to tell.
 TEST(CInterface, ToHaveLeftIsNeitherSuccessNorAFailure) {
   EXPECT_EQ(CCall([] { throw Left("this worker was not needed: all is done"); }), POSEIDON_LEFT);
