@@ -251,7 +251,7 @@ def distribute(
         _refuse_recovery("with update='worker'", "use update='server'")
     check_max_norms(model, size())
     refuse_local_steps(_process.session)
-    check_compilation(model, overlap)
+    check_compilation(model, overlap, update, example is not None)
     layers = layers_of(model)
     if example is not None:
         layers = Trace(model, example).apply(model, layers)
@@ -263,7 +263,7 @@ def distribute(
         check_optimizer(optimizer)
     if _process.job is not None:  # else the job config says it
         options["wait_for_all"] = overlap == "backward"
-        timed = not deterministic and timed_device(layers) is not None
+        timed = not deterministic and timed_device(model, layers) is not None
         options["policy"] = policy or default_policy(timed, example is not None, codec)
         if update == "server":
             options["policy"] = "ALL_PS"

@@ -103,27 +103,15 @@ class Exchange:
             for layer in layers
             for slot in layer.slots
         ]
-        self._install_factors()
         self._clock: Optional[LayerClock] = None
-        device = timed_device(layers)
-        if session.wants_layer_times() and device is not None:
-            self._clock = LayerClock(model, len(layers), device)
-        # By the times that the clock measures, and once.
-        self._plan_may_change = self._clock is not None
+        self._plan_may_change = False
         self._forward: Optional[ForwardOverlap] = None
-        overlap_by = functools.partial(
-            ForwardOverlap, model, optimizer, layers, self._shared.sent_with, self._local
-        )
-        if servers is not None:
-            servers.begin(session, self._take_values_late)
-            self._forward = overlap_by(servers, overlap == "backward")
-        elif overlap == "forward":
-            steps = LayerSteps(optimizer, layers, self._take_mean_late)
-            self._forward = overlap_by(steps, False)
-        # At last, since these see all optimizers and all modules, and would stay if this failed. Servers are told of
-        # the optimizer's groups, and refuse others themselves.
-        self._handles.append(register_optimizer_step_pre_hook(self._local.before_step))
-        self._changes = ChangeGuard(model, optimizer if servers is None else None)
+        self._changes: Optional[ChangeGuard] = None
+        try:
+            self._install(model, optimizer, overlap)
+        except BaseException:
+            self._remove_hooks()
+            raise
 
     @property
     def iteration(self) -> int:
@@ -173,6 +161,28 @@ class Exchange:
     def _forget_copies(self) -> None:
         if self._copies is not None:
             self._copies.forget()
+
+    def _install(
+        self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, overlap: str
+    ) -> None:
+        self._install_factors()
+        device = timed_device(model, self._layers)
+        if self._session.wants_layer_times() and device is not None:
+            self._clock = LayerClock(model, len(self._layers), device)
+        # By the times that the clock measures, and once.
+        self._plan_may_change = self._clock is not None
+        overlap_by = functools.partial(
+            ForwardOverlap, model, optimizer, self._layers, self._shared.sent_with, self._local
+        )
+        if self._servers is not None:
+            self._servers.begin(self._session, self._take_values_late)
+            self._forward = overlap_by(self._servers, overlap == "backward")
+        elif overlap == "forward":
+            steps = LayerSteps(optimizer, self._layers, self._take_mean_late)
+            self._forward = overlap_by(steps, False)
+        self._handles.append(register_optimizer_step_pre_hook(self._local.before_step))
+        # Servers are told of the optimizer's groups, and refuse others themselves.
+        self._changes = ChangeGuard(model, optimizer if self._servers is None else None)
 
     def _install_factors(self) -> None:
         for index, layer in enumerate(self._layers):
@@ -472,7 +482,8 @@ class Exchange:
             if layer.rows > 0:
                 _factors.remove(layer.module)
         self._sends_factors.clear()
-        self._changes.remove()
+        if self._changes is not None:
+            self._changes.remove()
         for handle in self._handles:
             handle.remove()
         self._handles = []

@@ -11,8 +11,11 @@ from ._layers import Layer
 Moment = Union[float, torch.cuda.Event]
 
 
-def timed_device(layers: List[Layer]) -> Optional[torch.device]:
-    """That all parameters are on, if it is one and what it computes can be timed."""
+def timed_device(model: torch.nn.Module, layers: List[Layer]) -> Optional[torch.device]:
+    """That all parameters are on, if it is one and what it computes can be timed. Of a scripted model, which takes no
+    hooks of its passes, nothing can."""
+    if isinstance(model, torch.jit.ScriptModule):
+        return None
     devices = {slot.parameter.device for layer in layers for slot in layer.slots}
     device = devices.pop()
     return device if not devices and device.type in ("cpu", "cuda") else None

@@ -11,6 +11,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Union
 import torch
 
 from . import _library
+from ._compilation import refuse_scripted
 from ._example import Example, Trace, arguments_of, call
 from ._job import JobOptions, needs_servers
 from ._layers import Layer, layers_of
@@ -199,8 +200,9 @@ def profile(
 
     psd.profile(model, images, loss_of).simulate([1, 8, 64], "1Gbps", ["TIME", "ALL_RING"])
     """
+    refuse_scripted(model, "profile")
     layers = Trace(model, example).apply(model, layers_of(model))
-    device = timed_device(layers)
+    device = timed_device(model, layers)
     if device is None:
         raise ConfigError(
             "the model's parameters are on several devices, of which each has a time of its own; profile it on one"

@@ -153,7 +153,9 @@ class Faults(unittest.TestCase):
             (ranks.out / "ended").touch()
             results = self.expect_end(ranks, SOON, "failed: interrupted by a signal")
         self.assertEqual(results[1].code, 1, results[1].output)
-        said = "PoseidonError: called by a signal's handler while another call is under way; let the"
+        said = (
+            "PoseidonError: called by a signal's handler while another call is under way; let the"
+        )
         self.assertIn(said, results[1].output)
 
     def test_different_models(self):

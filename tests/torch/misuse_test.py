@@ -117,6 +117,42 @@ class Misuse(OneProcess):
         optimizer = psd.DiLoCo(model, sgd(model), every=1)
         pass_of(model, optimizer)
 
+    def test_a_part_that_takes_no_hooks_trains_where_none_are_needed(self):
+        def model_of():
+            torch.manual_seed(5)
+            return torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
+
+        plain, whole, partly = model_of(), torch.jit.script(model_of()), model_of()
+        partly[1] = torch.jit.script(partly[1])
+        optimizer = sgd(plain)
+        for _ in range(2):
+            pass_of(plain, optimizer)
+        for model, name in ((whole, "the model"), (partly, "1")):
+            self.init()
+            for what, options in (
+                ("overlap='forward'", {"overlap": "forward"}),
+                ("update='server'", {"update": "server"}),
+                ("an example", {"example": torch.ones(2, 4)}),
+            ):
+                said = f"{name} is a ScriptModule of torch.jit's, which takes no hooks of its passes, as {what}"
+                self.expect_refusal(said, model, sgd(model), **options)
+            with self.assertRaisesRegex(psd.ConfigError, f"{name} is a ScriptModule.* profile"):
+                psd.profile(model, torch.ones(2, 4))
+            optimizer = psd.distribute(model, sgd(model))
+            for _ in range(2):
+                pass_of(model, optimizer)
+            psd.shutdown()
+            for ours, theirs in zip(model.parameters(), plain.parameters()):
+                torch.testing.assert_close(ours, theirs)
+
+    def test_hooks_do_not_stay_where_training_could_not_begin(self):
+        self.init()
+        model = torch.nn.Linear(4, 4)
+        with mock.patch("poseidon_torch._exchange.ChangeGuard", side_effect=ValueError("none")):
+            with self.assertRaisesRegex(ValueError, "none"):
+                psd.distribute(model, sgd(model))
+        pass_of(model, sgd(model))  # on its own: no session takes its gradients
+
     def test_overlap_forward_needs_an_optimizer_by_parameter(self):
         self.init()
         model = torch.nn.Linear(4, 4)
