@@ -26,7 +26,7 @@ from ._changes import ChangeGuard
 from ._device_copies import DeviceCopies, Pair, give_back_pinned, pinned_block
 from ._forward_overlap import ForwardOverlap, LayerSteps
 from ._layer_clock import LayerClock
-from ._layers import Layer, view_of
+from ._layers import Layer, alike, check_digits, view_of
 from ._local_gradients import LocalGradients
 from ._errors import ConfigError
 from ._library import LayerSpec, Session
@@ -75,13 +75,13 @@ class Exchange:
         self._layers = layers
         self._lock = threading.RLock()
         self._synchronizing = True
-        self._local = LocalGradients()
         # What ends the pass under way; autograd alone has it, and drops it when an exception ends the pass.
         self._end_of_pass: Optional[weakref.ReferenceType] = None
         self._loss: Union[float, torch.Tensor] = float("nan")
         self._layer_of = {
             id(slot.parameter): index for index, layer in enumerate(layers) for slot in layer.slots
         }
+        self._local = LocalGradients(self._layer_of, self._is_in_pass)
         # By parameter: the share of workers that had a gradient of it in the last iteration.
         self._used: Optional[List[float]] = None
         self._has_learned: Set[int] = set()  # places of which any worker has ever had a gradient
@@ -142,6 +142,8 @@ class Exchange:
 
     def finish(self) -> None:
         """After the last iteration: waits for the others, whose parameters the scheduler compares."""
+        if self._end_of_pass is not None:
+            self._check_left()
         if self._servers is not None:
             self._forward.check_stepped()
         self.synchronize()
@@ -228,12 +230,19 @@ class Exchange:
         self._end_of_pass = weakref.ref(end)
         torch.autograd.Variable._execution_engine.queue_callback(end)
 
+    def _is_in_pass(self) -> bool:
+        """Whether a backward pass is under way; not while layers are updated, though it be in one."""
+        if self._end_of_pass is None or self._end_of_pass() is None:
+            return False
+        return self._forward is None or not self._forward.updating
+
     def _check_left(self) -> None:
         """The others wait for what an earlier pass has not sent, and would take this one's for it."""
         if self._end_of_pass() is None:
             raise ConfigError(
                 "an earlier backward() was left by an exception when gradients of it were on their way, so that this "
-                "worker can't go on; let the exception end the program, and begin again from a checkpoint"
+                "worker can neither go on nor end its training; let the exception end the program, and begin again from "
+                "a checkpoint"
             )
 
     def _on_factors(self, index: int, top: torch.Tensor, bottom: torch.Tensor) -> None:
@@ -285,6 +294,7 @@ class Exchange:
 
     def _send(self, index: int, pairs: List[Pair]) -> None:
         """What is to be sent of a layer, with its places."""
+        check_digits(self._layers[index], (tensor for tensor, _ in pairs))
         self._pushed[index] = True
         ready = functools.partial(self._shared.ready, index)
         if self._copies is not None:
@@ -453,7 +463,7 @@ class Exchange:
             if gradient is not None and index in self._sent_factors:
                 # A gradient that is sent has in it what was there before; factors have not.
                 gradient.detach().add_(view.to(gradient))
-            elif (own and not has_graph or lent and gradient is None) and _alike(view, parameter):
+            elif (own and not has_graph or lent and gradient is None) and alike(view, parameter):
                 parameter.grad = view
             elif gradient is None:
                 parameter.grad = torch.empty_like(parameter).copy_(view)
@@ -487,9 +497,3 @@ class Exchange:
         for handle in self._handles:
             handle.remove()
         self._handles = []
-
-
-def _alike(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return (
-        one.dtype == other.dtype and one.device == other.device and one.stride() == other.stride()
-    )

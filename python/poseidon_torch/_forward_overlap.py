@@ -190,7 +190,7 @@ class ForwardOverlap:
         self._layer_of = _layer_of(layers)
         self._step = optimizer.step
         self._outstanding: Set[int] = set()  # layers without the last step()
-        self._updating = False
+        self.updating = False  # whether layers get the last step() now
         self._gradients_pending = False
         self._needs: Dict[int, Set[int]] = {}  # by id of a module: layers
         self._stack: List[torch.nn.Module] = []
@@ -336,15 +336,15 @@ class ForwardOverlap:
                 parameter.grad = None
 
     def _update_all(self, wanted: Set[int]) -> None:
-        if self._updating:
+        if self.updating:
             raise called_within_a_call()  # who saves the model would find a part of the step in it
-        self._updating = True
+        self.updating = True
         try:
             for layer in sorted(wanted):
                 if layer in self._outstanding:
                     self._update(layer)
         finally:
-            self._updating = False
+            self.updating = False
 
     def _update(self, number: int) -> None:
         """And what has come with it, which is needed next, mostly."""

@@ -2,7 +2,7 @@
 
 import ctypes
 import math
-from typing import Dict, List, NamedTuple, Sequence, Set, Tuple
+from typing import Dict, Iterable, List, NamedTuple, Sequence, Set, Tuple
 
 import torch
 
@@ -83,6 +83,22 @@ def view_of(floats: Floats) -> torch.Tensor:
     """The library's memory as a flat float32 tensor; it must not be used after the memory is gone."""
     memory = (ctypes.c_float * floats.size).from_address(floats.address)
     return torch.frombuffer(memory, dtype=torch.float32)
+
+
+def check_digits(layer: Layer, gradients: Iterable[torch.Tensor]) -> None:
+    """Raises ConfigError for gradients, or factors, that float32 does not hold."""
+    if any(gradient.dtype is torch.float64 for gradient in gradients):
+        raise ConfigError(
+            f"layer {layer.name!r} has become float64; gradients are exchanged as float32, which would lose some of it, so "
+            "leave the model float32"
+        )
+
+
+def alike(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether one can be in the other's place: of its type, on its device, with its strides."""
+    return (
+        one.dtype == other.dtype and one.device == other.device and one.stride() == other.stride()
+    )
 
 
 def layers_of(model: torch.nn.Module) -> List[Layer]:

@@ -486,7 +486,7 @@ class Session:
 
     def fail(self, reason: str) -> None:
         """Ends the job for all nodes, which say `reason`."""
-        self._call("session_fail", self._call.handle, reason.encode())
+        self._call("session_fail", self._call.handle, reason.encode(errors="backslashreplace"))
 
     def close(self) -> None:
         """Without finish before it, the other nodes hear that this one gives up."""

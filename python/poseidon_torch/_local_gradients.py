@@ -1,6 +1,6 @@
-"""Gradients of passes in no_sync() are a worker's own, until a pass outside has exchanged them."""
+"""Gradients are a worker's own until a backward pass outside of no_sync() that has exchanged them returns."""
 
-from typing import Set
+from typing import Callable, Container, Set
 
 import torch
 
@@ -10,7 +10,11 @@ from ._errors import ConfigError
 class LocalGradients:
     """Parameters whose p.grad has what nobody else has. One thread at a time."""
 
-    def __init__(self):
+    def __init__(
+        self, exchanged: Container[int] = (), is_in_pass: Callable[[], bool] = lambda: False
+    ):
+        """`exchanged`: ids of the parameters whose gradients are. `is_in_pass`: whether a pass outside is under way."""
+        self._exchanged, self._is_in_pass = exchanged, is_in_pass
         self._parameters: Set[int] = set()  # ids
 
     def note(self, parameter: torch.Tensor) -> None:
@@ -34,8 +38,18 @@ class LocalGradients:
                         "no_sync()"
                     )
 
+    def _refuse_in_pass(self, optimizer: torch.optim.Optimizer) -> None:
+        parameters = (one for group in optimizer.param_groups for one in group["params"])
+        if any(id(one) in self._exchanged for one in parameters):
+            raise ConfigError(
+                "step() in the midst of a backward pass, as by a hook of a parameter: its gradient is this worker's own "
+                "until backward() returns, so the others would not learn from it; call step() after backward()"
+            )
+
     def before_step(self, optimizer: torch.optim.Optimizer, arguments: tuple, named: dict) -> None:
         """The hook of all optimizers, of which any may have such parameters."""
+        if self._is_in_pass():
+            self._refuse_in_pass(optimizer)
         closure = named.get("closure", arguments[1] if len(arguments) > 1 else None)
         if closure is None:  # which makes passes of its own, mostly after zero_grad()
             self.check_step(optimizer)

@@ -252,6 +252,46 @@ class Job(OneProcess):
             for other in others:
                 other.step()
 
+    def test_a_step_in_the_midst_of_a_backward_pass(self):
+        """As where each parameter has an optimizer of its own, which a hook calls so that gradients take no memory."""
+        for options in ({}, {"overlap": "forward"}):
+            self.init()
+            model, criterion = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+            optimizer = psd.distribute(model, sgd(model), **options)
+            pass_of(model, optimizer)
+            stepped = []
+
+            def step_own(parameter):
+                torch.optim.SGD([parameter], lr=0.1).step()
+                stepped.append(parameter)
+
+            hooks = [
+                parameter.register_post_accumulate_grad_hook(step_own)
+                for net in (criterion, model)
+                for parameter in net.parameters()
+            ]
+            with self.assertRaisesRegex(psd.ConfigError, "step.. in the midst of a backward pass"):
+                criterion(model(torch.ones(2, 4))).sum().backward()
+            # Those that nobody exchanges are the program's affair.
+            self.assertEqual(len(stepped), 2)
+            for hook in hooks:
+                hook.remove()
+            with self.assertRaisesRegex(psd.ConfigError, "left by an exception"):
+                psd.shutdown()
+
+    def test_a_model_that_becomes_float64_later(self):
+        inputs = torch.ones(2, 4)
+        for options in ({}, {"example": inputs, "policy": "ALL_SFB"}, {"overlap": "forward"}):
+            with self.subTest(**options):
+                self.init()
+                model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
+                psd.distribute(model, sgd(model), **options)
+                model.double()
+                with self.assertRaisesRegex(psd.ConfigError, "layer '1' has become float64"):
+                    model(inputs.double()).sum().backward()
+                with self.assertRaisesRegex(psd.ConfigError, "left by an exception"):
+                    psd.shutdown()
+
     def test_an_optimizer_that_gets_parameters_later(self):
         for options in ({}, {"overlap": "forward"}):
             self.init()
@@ -330,6 +370,19 @@ class Job(OneProcess):
             log.unlink()
             with self.assertRaisesRegex(psd.PoseidonError, "code 3:\n  its log can't be read: "):
                 daemon.check()
+
+    def test_a_reason_with_what_is_no_text_is_told(self):
+        """As a file's name that is no UTF-8, which Python keeps as half of a character."""
+        self.init()
+        model = torch.nn.Linear(4, 4)
+        psd.distribute(model, sgd(model))
+        with mock.patch.object(_library.LIB, "poseidon_session_fail", return_value=0) as fail:
+            try:
+                raise ValueError("bad image " + b"m\xfcnchen.png".decode(errors="surrogateescape"))
+            except ValueError:
+                psd.shutdown()
+        said = b"its program was ended by ValueError: bad image m\\udcfcnchen.png"
+        self.assertEqual(fail.call_args.args[1], said)
 
     def test_an_exit_does_not_hide_the_exception_that_brought_it_about(self):
         with mock.patch.object(sys, "exit", sys.exit), mock.patch.object(sys, "excepthook"):

@@ -294,7 +294,7 @@ class Misuse(OneProcess):
         # Nor does a pass that comes by other layers only go unnoticed.
         with self.assertRaisesRegex(psd.ConfigError, "left by an exception"):
             model[0](inputs).sum().backward()
-        with self.assertRaises(psd.PoseidonError):
+        with self.assertRaisesRegex(psd.ConfigError, "can neither go on nor end its training"):
             psd.shutdown()
 
     def test_a_loss_with_its_graph_is_reported_without_a_warning(self):
