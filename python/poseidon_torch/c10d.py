@@ -27,6 +27,7 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import datetime
+import operator
 import os
 import queue
 import threading
@@ -78,6 +79,15 @@ _DELEGATED = (
     "recv",
     "recv_anysource",
     "barrier",
+)
+# Of these, those that write to their first argument wherever its tensors' numbers are; gloo's others copy, or refuse.
+_WRITE_TO_FIRST = (
+    "broadcast",
+    "reduce",
+    "scatter",
+    "alltoall",
+    "alltoall_base",
+    "all_to_all_single",
 )
 
 
@@ -298,7 +308,7 @@ class PoseidonProcessGroup(dist.ProcessGroup):
         mean = _is_mean(options)
         if mean is None or len(tensors) != 1 or not _is_ours(tensors[0]):
             self._devices.look(tensors)
-            return self._gloo.allreduce(tensors, options or dist.AllreduceOptions())
+            return self._ask_gloo("allreduce", tensors, options or dist.AllreduceOptions())
         # Who waits anyway is spared the ways to another thread and back, unless calls before it are still under way,
         # and the making of a future: between all-reduces the caches forget all of this, so that every step counts.
         if not getattr(options, "asyncOp", True) and self._thread.is_idle():
@@ -314,6 +324,14 @@ class PoseidonProcessGroup(dist.ProcessGroup):
         if whole is not tensor:
             tensor.detach().copy_(whole)
         return [tensor]
+
+    def _ask_gloo(self, name: str, written: Any, *arguments, **named) -> dist.Work:
+        """Calls gloo's function of that name, which writes to `written`, a tensor or a list of them."""
+        whole = _contiguous(written)
+        work = getattr(self._gloo, name)(whole, *map(_contiguous, arguments), **named)
+        if whole is written:
+            return work
+        return _AllReduceWork(self._thread.submit(_copy_back, work, whole, written), self._kept)
 
     def shutdown(self) -> None:
         """After the last call."""
@@ -362,10 +380,35 @@ def _is_ours(tensor: torch.Tensor) -> bool:
     )
 
 
+def _contiguous(values: Any) -> Any:
+    """What a call was given, in which contiguous copies are in the place of other tensors in the processor's memory:
+    gloo would read and write what lies between the numbers of these."""
+    if isinstance(values, (list, tuple)):
+        whole = list(map(_contiguous, values))
+        return values if all(map(operator.is_, whole, values)) else whole
+    if not isinstance(values, torch.Tensor):
+        return values
+    is_apart = values.is_cpu and values.layout is torch.strided and not values.is_contiguous()
+    return values.detach().contiguous() if is_apart else values
+
+
+def _copy_back(work: dist.Work, whole: Any, written: Any) -> List[torch.Tensor]:
+    """When gloo's call has ended; returns what it has written to."""
+    work.wait()
+    if isinstance(written, torch.Tensor):
+        whole, written = [whole], [written]
+    for copy, tensor in zip(whole, written):
+        if copy is not tensor:
+            tensor.detach().copy_(copy)
+    return list(written)
+
+
 def _delegate(name: str) -> Callable:
     def call(self, *arguments, **named):
         # pylint: disable=protected-access
         self._devices.look((arguments, *named.values()))
+        if name in _WRITE_TO_FIRST and arguments:
+            return self._ask_gloo(name, *arguments, **named)
         return getattr(self._gloo, name)(*arguments, **named)
 
     call.__name__ = name

@@ -137,6 +137,43 @@ def check_sums(rank: int, ranks: int) -> None:
     dist.barrier()
 
 
+def check_numbers_apart(rank: int, ranks: int) -> None:
+    """Of what gloo carries out: tensors that have others' numbers between their own."""
+
+    def among(value: float):
+        whole = torch.full((10, 2), -1.0)
+        whole[:, 0] = value
+        return whole, whole[:, 0]
+
+    def expect(what: str, whole: torch.Tensor, value: float) -> None:
+        assert whole[:, 0].eq(value).all() and whole[:, 1].eq(-1).all(), f"{what}: {whole}"
+
+    total = ranks * (ranks - 1) / 2
+    whole, column = among(rank)
+    dist.all_reduce(column)
+    expect("all_reduce", whole, total)
+    whole, column = among(rank)
+    later, other = among(rank + 1)
+    works = [dist.all_reduce(one, dist.ReduceOp.MAX, async_op=True) for one in (column, other)]
+    for work in works:
+        work.wait()
+    expect("all_reduce", whole, ranks - 1)
+    expect("all_reduce", later, ranks)
+    whole, column = among(4 if rank == 0 else -2)
+    dist.broadcast(torch.full((10,), 4.0) if rank == 0 else column, 0)
+    expect("broadcast", whole, 4)
+    whole, column = among(rank)
+    dist.reduce(column, 0)
+    if rank == 0:
+        expect("reduce", whole, total)
+    whole, column = among(-2)
+    dist.scatter(column, [among(to)[1] for to in range(ranks)] if rank == 0 else None, 0)
+    expect("scatter", whole, rank)
+    whole, column = among(-2)
+    dist.all_to_all_single(column[:ranks], torch.full((ranks,), float(rank)))
+    assert column[:ranks].tolist() == list(range(ranks)) and whole[:, 1].eq(-1).all(), whole
+
+
 def check_calls_in_callbacks(rank: int, ranks: int) -> None:
     """Each waits for one more all-reduce, in a future's callback, behind which others are waiting."""
 
@@ -187,6 +224,8 @@ def main() -> None:
     with expect_own_all_reduces(5):
         check_calls_in_callbacks(rank, ranks)
     check_batch_of_neighbors(rank, ranks)
+    with expect_own_all_reduces(0):
+        check_numbers_apart(rank, ranks)
     ours = trainings(rank, ranks)
     floats = torch.ones(4_000_000)
     own = seconds_of(lambda: dist.all_reduce(floats)) if OTHERS else None
