@@ -29,7 +29,7 @@ class Trace:
             for module in model.modules()
         ]
         try:
-            with torch.no_grad(), _own_random_numbers(model, example), _unchanged(model):
+            with torch.no_grad(), _own_random_numbers(model, example), unchanged(model):
                 call(model, example)
         finally:
             for handle in handles:
@@ -90,11 +90,18 @@ def _own_random_numbers(model: torch.nn.Module, example: Example) -> ContextMana
 
 
 @contextlib.contextmanager
-def _unchanged(model: torch.nn.Module) -> Iterator[None]:
-    """Buffers, as BatchNorm's statistics, are what they were."""
-    before = [(buffer, buffer.clone()) for buffer in model.buffers()]
+def unchanged(model: torch.nn.Module) -> Iterator[None]:
+    """Buffers, as BatchNorm's statistics, are what they were afterwards, also where passes put others in their place."""
+    before = [
+        (module._buffers, name, buffer, buffer.clone())
+        for module in model.modules()
+        for name, buffer in module._buffers.items()
+        if buffer is not None
+    ]
     try:
         yield
     finally:
-        for buffer, value in before:
-            buffer.copy_(value)
+        with torch.no_grad():
+            for buffers, name, buffer, value in before:
+                buffers[name] = buffer
+                buffer.copy_(value)

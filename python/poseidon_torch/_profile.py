@@ -12,7 +12,7 @@ import torch
 
 from . import _library
 from ._compilation import refuse_scripted
-from ._example import Example, Trace, arguments_of, call
+from ._example import Example, Trace, arguments_of, call, unchanged
 from ._job import JobOptions, needs_servers
 from ._layers import Layer, layers_of
 from ._errors import ConfigError
@@ -212,24 +212,21 @@ def profile(
     for name, count in (("batch", batch), ("iterations", iterations)):
         if count < 1:
             raise ConfigError(f"{name} is {count}; it must be at least 1")
-    before = [(buffer, buffer.clone()) for buffer in model.buffers()]
     stopwatch = _Stopwatch(layers, device)
     try:
-        for iteration in range(_WARM_UP + iterations):
-            stopwatch.begin(keep=iteration >= _WARM_UP)
-            result = call(model, example)
-            loss = loss_of(result) if loss_of is not None else _sum_of(result)
-            stopwatch.turn()
-            loss.backward()
-            stopwatch.end()
-            for layer in layers:
-                for slot in layer.slots:
-                    slot.parameter.grad = None
+        with unchanged(model):
+            for iteration in range(_WARM_UP + iterations):
+                stopwatch.begin(keep=iteration >= _WARM_UP)
+                result = call(model, example)
+                loss = loss_of(result) if loss_of is not None else _sum_of(result)
+                stopwatch.turn()
+                loss.backward()
+                stopwatch.end()
+                for layer in layers:
+                    for slot in layer.slots:
+                        slot.parameter.grad = None
     finally:
         stopwatch.remove()
-        with torch.no_grad():
-            for buffer, value in before:
-                buffer.copy_(value)
     return Profile(layers, stopwatch.forward_ms(), stopwatch.backward_ms(), batch)
 
 

@@ -51,6 +51,28 @@ class ProfileTest(unittest.TestCase):
         self.assertIn('name: "embedding" type: "Embedding"', profile.text())
         self.assertIn('name: "unused" type: "Linear"', profile.text())
 
+    def test_buffers_that_a_forward_pass_puts_others_in_the_place_of_stay(self):
+        class Averaged(torch.nn.Linear):
+            """Keeps a mean of its inputs, and how many passes there were, in new tensors each time."""
+
+            def __init__(self):
+                super().__init__(4, 4)
+                self.register_buffer("mean", torch.zeros(4))
+                self.register_buffer("passes", torch.zeros(()))
+
+            def forward(self, input):
+                self.mean = 0.9 * self.mean + 0.1 * input.mean(0)
+                self.passes = self.passes + 1
+                return super().forward(input)
+
+        model, inputs = torch.nn.Sequential(Averaged()), torch.ones(8, 4)
+        buffers = list(model.buffers())
+        for passes in (lambda: Trace(model, inputs), lambda: psd.profile(model, inputs)):
+            passes()
+            for buffer, before in zip(model.buffers(), buffers):
+                self.assertIs(buffer, before)
+                self.assertFalse(buffer.any())
+
     def test_arguments_by_names_may_be_any_mapping(self):
         named = collections.UserDict(input=torch.ones(8, 4))
         profile = psd.profile(torch.nn.Linear(4, 4), named)
