@@ -299,6 +299,7 @@ class ForwardOverlap:
                 f"step(closure) computes the loss anew, which {self._updates.option} can't; leave that option "
                 "out"
             )
+        self._leave_forward()
         self._local.check_step(self._optimizer)
         if not self._gradients_pending:
             self._check_nothing_set()
@@ -361,7 +362,16 @@ class ForwardOverlap:
             for slot in self._layers[layer].slots:
                 slot.parameter.grad = None
 
+    def _leave_forward(self) -> None:
+        """A pass that an interrupt has ended, after which PyTorch calls no hooks: they are for an Exception only."""
+        self._stack.clear()
+        if self._trace is not None:
+            self._trace.__exit__(None, None, None)
+            self._trace = None
+
     def _before_forward(self, module: torch.nn.Module, _arguments) -> None:
+        if self._stack and self._stack[0] is module:
+            self._leave_forward()
         if not self._stack:
             # A test may go another way through the model than the first pass went.
             by_layer = self._traced and torch.is_grad_enabled()
@@ -378,8 +388,7 @@ class ForwardOverlap:
         if self._stack:
             self._stack.pop()
         if not self._stack and self._trace is not None:
-            self._trace.__exit__(None, None, None)
-            self._trace = None
+            self._leave_forward()
             self._traced = True
             self._place_unseen()
 

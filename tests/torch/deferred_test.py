@@ -120,6 +120,29 @@ class Deferred(unittest.TestCase):
                 self.assertTrue(ours(INPUTS, tied=True).equal(plain(INPUTS, tied=True)))
             psd.shutdown()
 
+    def test_a_forward_pass_that_an_interrupt_has_left(self):
+        for passes in (0, 2):  # the first one is looked at
+            ours, plain = self.train(passes=passes)
+            optimizers = [psd._process.exchange._forward._optimizer, sgd(plain)]
+            with self.subTest(passes):
+                for ends_in_a_step in (False, True):
+                    with mock.patch.object(ours.first, "forward", side_effect=KeyboardInterrupt):
+                        with self.assertRaises(KeyboardInterrupt):
+                            ours(INPUTS)
+                    if ends_in_a_step:
+                        optimizers[0].step()  # of nothing
+                        self.assertEqual(torch._C._len_torch_function_stack(), 0)
+                    with torch.no_grad():
+                        self.assertTrue(ours(INPUTS, tied=True).equal(plain(INPUTS, tied=True)))
+                    for net, optimizer in zip((ours, plain), optimizers):
+                        optimizer.zero_grad()
+                        net(INPUTS).square().sum().backward()
+                        optimizer.step()
+                    self.assertEqual(torch._C._len_torch_function_stack(), 0)
+                psd.synchronize()
+                self.assertTrue(ours(INPUTS).equal(plain(INPUTS)))
+            psd.shutdown()
+
     def test_a_rate_in_a_tensor(self):
         ours, plain = self.train(
             lambda model: torch.optim.AdamW(model.parameters(), lr=torch.tensor(0.1)),
