@@ -483,7 +483,7 @@ def _give_up(reason: str) -> None:
             session.fail(reason)
         session.close()
     if job is not None:
-        job.abandon()
+        job.abandon(reason, session is not None)
 
 
 def _end() -> None:

@@ -20,8 +20,8 @@ from typing import Iterator, List, Optional, Sequence, Tuple
 import torch.distributed as dist
 
 from . import _library
-from ._errors import ConfigError, PoseidonError, error_of
-from ._fresh_part import fresh_part
+from ._errors import ConfigError, PeerLost, PoseidonError, error_of
+from ._fresh_part import fresh_part, say_missing
 from ._program_end import exit_code_of
 
 # Below Linux's range for outgoing connections (32768 up), so that none takes the port meanwhile.
@@ -306,8 +306,13 @@ class Job:
         self._wait(_END_SECONDS, _SUMMARY_SECONDS)
         self.check()
 
-    def abandon(self) -> None:
-        """Training has failed: gives the daemons a moment to tell the others why."""
+    def abandon(self, reason: str, has_joined: bool) -> None:
+        """Training has failed: gives the daemons a moment to tell the others why, if this process `has_joined`. Else the
+        store tells them, unless it is that of torchrun's agent, which ends them, and keeps it for the next attempt.
+        """
+        if not has_joined and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != str(True):
+            with contextlib.suppress(RuntimeError):  # rank 0 has ended, and the store with it
+                say_missing(self._store, self.place.rank, reason)
         self._wait(_FAILURE_SECONDS)
 
     def _wait(self, seconds: float, scheduler_seconds: float = 0) -> None:
@@ -340,9 +345,11 @@ class Job:
 
     @contextlib.contextmanager
     def _naming_the_store(self) -> Iterator[None]:
-        """Raises PoseidonError, which tells where the others were waited for, instead of any error."""
+        """Raises PoseidonError, which tells where the others were waited for, instead of any error but PeerLost."""
         try:
             yield
+        except PeerLost:
+            raise
         except Exception as error:
             kind = type(error) if isinstance(error, PoseidonError) else PoseidonError
             raise kind(

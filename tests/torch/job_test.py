@@ -3,6 +3,7 @@
 
 import concurrent.futures
 import copy
+import dataclasses
 import datetime
 import io
 import os
@@ -26,7 +27,7 @@ from one_process import OneProcess, pass_of, psd, sgd
 
 # one_process has set the path.
 from poseidon_torch import _library, c10d
-from poseidon_torch._fresh_part import fresh_part
+from poseidon_torch._fresh_part import fresh_part, say_missing
 from poseidon_torch._job import Daemon, machines_of
 from poseidon_torch._program_end import EndNotes
 from poseidon_torch._untrained import Untrained, values_of
@@ -74,6 +75,32 @@ class Job(OneProcess):
         ) as seen:
             fresh_part(dist.HashStore(), 0, 3, 0.01)
         self.assertEqual(seen.exception.exit_code, 4)
+
+    def test_who_says_why_it_does_not_come_to_the_store_is_named(self):
+        def come(rank):
+            if rank == 1:
+                return say_missing(store, rank, "no file m\udcfcnchen")
+            with self.assertRaises(psd.PeerLost) as lost:
+                fresh_part(store, rank, 3, SECONDS)
+            return str(lost.exception), lost.exception.exit_code
+
+        said = "rank 1 has ended before it joined: no file m\\udcfcnchen", 3
+        for late in (0, 1):
+            store = dist.HashStore()
+            self.assertEqual(by_ranks(come, 3, late), [said, None, said])
+
+    def test_who_ends_before_it_has_joined_says_so_in_a_store_of_its_own_attempt(self):
+        for agent, said in (("False", True), ("True", False)):
+            psd.init(out=self._scratch.name)
+            job = psd._process.job  # pylint: disable=protected-access
+            job.place = dataclasses.replace(job.place, rank=1)
+            with mock.patch.dict(os.environ, {"TORCHELASTIC_USE_AGENT_STORE": agent}):
+                try:
+                    raise FileNotFoundError("train.lmdb")
+                except FileNotFoundError:
+                    psd.shutdown()
+            word = job._store.compare_set("ask/1", "", "-").decode()
+            self.assertEqual(word.endswith("ended by FileNotFoundError: train.lmdb"), said, word)
 
     def test_a_process_group_that_does_not_call_the_dead_ranks(self):
         store = dist.HashStore()
