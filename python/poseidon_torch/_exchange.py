@@ -142,7 +142,7 @@ class Exchange:
 
     def finish(self) -> None:
         """After the last iteration: waits for the others, whose parameters the scheduler compares."""
-        if self._end_of_pass is not None:
+        if any(self._pushed):
             self._check_left()
         if self._servers is not None:
             self._forward.check_stepped()

@@ -303,8 +303,7 @@ class Job(OneProcess):
             self.assertEqual(len(stepped), 2)
             for hook in hooks:
                 hook.remove()
-            with self.assertRaisesRegex(psd.ConfigError, "left by an exception"):
-                psd.shutdown()
+            psd.shutdown()
 
     def test_a_model_that_becomes_float64_later(self):
         inputs = torch.ones(2, 4)
@@ -316,8 +315,7 @@ class Job(OneProcess):
                 model.double()
                 with self.assertRaisesRegex(psd.ConfigError, "layer '1' has become float64"):
                     model(inputs.double()).sum().backward()
-                with self.assertRaisesRegex(psd.ConfigError, "left by an exception"):
-                    psd.shutdown()
+                psd.shutdown()  # nothing has been sent
 
     def test_an_optimizer_that_gets_parameters_later(self):
         for options in ({}, {"overlap": "forward"}):
