@@ -182,16 +182,14 @@ class Session::Implementation {
     Expect(Phase::kTraining, "WaitFresh");
     ExpectLayer(layer, "WaitFresh");
     session_.TookStatistics();  // a program that has any beside the model takes them before
-    const int64_t iteration = session_.iteration();
-    if (!ready_[layer]) return Guarded([&] { session_.WaitFresh(layer, iteration); });
+    if (!ready_[layer]) return Guarded([&] { session_.WaitFresh(layer, session_.iteration()); });
     for (const int other : LayersFreshWith(layer)) {
       if (ready_[other]) continue;
-      Misuse(
-          "WaitFresh was called for layer \"" + model_.layers(layer).name() +
-          "\" between its GradientReady and EndIteration, but it becomes fresh together with \"" +
-          model_.layers(other).name() + "\", whose gradient is not ready");
+      Misuse("WaitFresh was called for layer \"" + model_.layers(layer).name() +
+             "\" after its GradientReady, but it becomes fresh together with \"" +
+             model_.layers(other).name() + "\", whose gradient is not ready");
     }
-    Guarded([&] { session_.WaitFresh(layer, iteration + 1); });
+    Guarded([&] { session_.WaitFresh(layer, session_.iteration() + 1); });
   }
 
   std::vector<int> layers_sent_with(int layer) const {
