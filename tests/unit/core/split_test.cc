@@ -31,8 +31,8 @@ TEST(SplitAtCommas, WhatIsEmptyIsNoPart) {
 TEST(ListedTest, CommasStandBetween) {
   EXPECT_EQ(Listed(std::vector<std::string>{}), "");
   EXPECT_EQ(Listed(std::vector<std::string>{"conv1"}), "conv1");
-  constexpr std::string_view kNames[] = {"conv1", "fc"};
-  EXPECT_EQ(Listed(kNames), "conv1, fc");
+  constexpr std::string_view kLayers[] = {"conv1", "fc"};
+  EXPECT_EQ(Listed(kLayers), "conv1, fc");
   EXPECT_EQ(Listed(std::set<int>{3, 0, -1}), "-1, 0, 3");
 }
 
