@@ -23,7 +23,7 @@ constexpr double kNothing = 1e-9;
 // Gains below this are not worth a line.
 constexpr double kWorthSaying = 0.99;
 
-// Messages of an iteration above which predictions, of which there are a dozen, are estimates.
+// Messages of an iteration above which predictions, of which there are some twenty, are estimates.
 constexpr int64_t kMostPredicted = 50'000;
 
 // Causes.
@@ -188,16 +188,20 @@ void FindLimit(const Predictions& predictions, const std::map<std::string_view, 
   };
   limits.by = kComputing;
   limits.without = limits.seconds;
-  for (const auto& [cause, free] : causes) {
-    const double without = least(cause, predictions.Seconds(free));
+  for (const auto& [cause, change] : causes) {
+    const double free = predictions.Seconds(change);
+    const double without = least(cause, free);
     // What all that lanes do gains must be clearly more than the best part of it.
     if (without >= limits.without * kWorthSaying) continue;
     limits.by = cause;
     limits.without = without;
+    limits.at_best = without < free;
   }
   if (limits.by != kComputing) return;
   const auto no_computing = [](Variant& v) { v.cluster.compute_factor *= kNothing; };
-  limits.without = least(kComputing, predictions.Seconds(no_computing));
+  const double free = predictions.Seconds(no_computing);
+  limits.without = least(kComputing, free);
+  limits.at_best = limits.without < free;
   const double both = predictions.Seconds([](Variant& v) {
     FreeNetwork(v);
     FreeLanes(v);
@@ -207,6 +211,7 @@ void FindLimit(const Predictions& predictions, const std::map<std::string_view, 
   if (both >= limits.seconds * kWorthSaying) return;
   limits.by = "several things at once";
   limits.without = both;
+  limits.at_best = false;
 }
 
 }  // namespace
@@ -231,6 +236,14 @@ Limits WhatLimits(const Plan& plan, const InformationBook& book, const ClusterMo
   std::stable_sort(
       limits.improvements.begin(), limits.improvements.end(),
       [](const Improvement& a, const Improvement& b) { return a.seconds < b.seconds; });
+  return limits;
+}
+
+Limits OfAStep(Limits limits, int steps) {
+  limits.seconds /= steps;
+  limits.without /= steps;
+  for (Improvement& improvement : limits.improvements) improvement.seconds /= steps;
+  for (Improvement& setback : limits.setbacks) setback.seconds /= steps;
   return limits;
 }
 

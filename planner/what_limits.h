@@ -23,8 +23,8 @@ struct Limits {
   double seconds = 0;  // of the iteration as it is predicted
   // `seconds` itself is an estimate, as the plan has too many messages for one prediction.
   bool seconds_estimated = false;
-  // The plan has too many messages for a dozen predictions: `without` and the improvements say what
-  // estimates make of the iteration's time, which know neither chance nor order.
+  // The plan has too many messages for some twenty predictions: `without` and the improvements say
+  // what estimates make of the iteration's time, which know neither chance nor order.
   bool estimated = false;
   // What would shorten the iteration most if it took no time: "the network", "messages on lanes",
   // "updates", "sums of gradients", "rebuilding from factors", "copies to and from devices", "what
@@ -34,6 +34,7 @@ struct Limits {
   // Seconds of the iteration if that took no time, or with what of the improvements belongs to it,
   // where that is even less: messages that come at once can wait for each other.
   double without = 0;
+  bool at_best = false;  // `without` is of such an improvement, not of what takes no time
   // What gains a hundredth or more, the most first.
   std::vector<Improvement> improvements;
   // What of the network would be better, and yet makes the iteration longer by a hundredth or more:
@@ -41,8 +42,11 @@ struct Limits {
   std::vector<Improvement> setbacks;
 };
 
-// The plan is of the book's model and of a cluster such as this. A dozen predictions, or of large
-// plans one and estimates. Thread-safe.
+// The plan is of the book's model and of a cluster such as this. Some twenty predictions, or of
+// large plans one and estimates. Thread-safe.
 Limits WhatLimits(const Plan& plan, const InformationBook& book, const ClusterModel& cluster);
+
+// The same of one of the iteration's `steps` local steps.
+Limits OfAStep(Limits limits, int steps);
 
 }  // namespace poseidon

@@ -55,7 +55,7 @@ std::string SearchText(const SearchReport& search);
 // machines' own links alone, the plan's number among them.
 nlohmann::ordered_json LanesJson(const Plan& plan, int steps);
 
-// "what limits: ...", and a line for each change that would gain something.
+// "what limits: ...", and a line for each change that would make the iteration longer or shorter.
 std::string LimitsText(const Limits& limits);
 nlohmann::ordered_json LimitsJson(const Limits& limits);
 
@@ -99,8 +99,10 @@ std::string PlanTable(const PlannedModel& planned);
 // `total`, `server_load`; `search` (null where nothing is searched: policies but TIME, and local
 // steps) with `searches`, `predicted`, `tried`, `too_large` and `more_to_try` of plans, how many
 // searches ended `hidden`, `complete`, `limited` or `needless`, and `limited_stages[]`
-// (planner/time_planner.h); `limits` with `by`, `without_ms`, `changes[]` and `setbacks[]`
-// (planner/what_limits.h), each with `change` and `iteration_ms` as predicted.
+// (planner/time_planner.h); `limits` (planner/what_limits.h) with `by`, `iteration_ms` (the
+// prediction that the rest is to be compared with), `without_ms` (if what is named took no time, or
+// with the best change of it where that is less), `changes[]` and `setbacks[]`, each with `change`
+// and `iteration_ms` as predicted.
 std::string PlanJson(const PlannedModel& planned);
 
 // From the flags of `poseidon plan --help`. Throws ConfigError for what is missing or wrong.

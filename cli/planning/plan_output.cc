@@ -266,24 +266,23 @@ std::string SearchText(const SearchReport& search) {
 }
 
 std::string LimitsText(const Limits& limits) {
-  const auto milliseconds = [](double seconds) {
-    return Digits(kMillisecondsPerSecond * seconds, 2) + " ms";
-  };
-  std::string text = "what limits: " + limits.by +
-                     "; if that took no time, an iteration would take " +
-                     milliseconds(limits.without) + "\n";
+  // Against the prediction: beside what was simulated, with chance, a time could seem shorter.
+  const auto percent = [](double share) { return Digits(100 * share, 1) + "%"; };
+  std::string text =
+      "what limits: " + limits.by + (limits.at_best ? "; at best" : "; if that took no time,") +
+      " an iteration would take " + Digits(kMillisecondsPerSecond * limits.without, 2) + " ms\n";
   for (const Improvement& setback : limits.setbacks) {
-    text += setback.what + " would make it longer, " + milliseconds(setback.seconds) +
-            ": messages would meet that do not now\n";
+    text += setback.what + " would make it " + percent(setback.seconds / limits.seconds - 1) +
+            " longer: messages would meet that do not now\n";
   }
   if (limits.improvements.empty()) return text;
-  // Of large plans nobody waits for a dozen predictions.
+  // Of large plans nobody waits for so many predictions.
   Table table({{"under this plan"},
                {limits.estimated ? "estimated ms" : "predicted ms", kRight},
                {"less", kRight}});
   for (const Improvement& improvement : limits.improvements) {
     table.AddRow({improvement.what, Digits(kMillisecondsPerSecond * improvement.seconds, 2),
-                  Digits(100 * (1 - improvement.seconds / limits.seconds), 1) + "%"});
+                  percent(1 - improvement.seconds / limits.seconds)});
   }
   return text + table.ToString();
 }
@@ -298,6 +297,7 @@ nlohmann::ordered_json LimitsJson(const Limits& limits) {
     return changes;
   };
   return {{"by", limits.by},
+          {"iteration_ms", kMillisecondsPerSecond * limits.seconds},
           {"without_ms", kMillisecondsPerSecond * limits.without},
           {"estimated", limits.estimated},
           {"changes", list(limits.improvements)},

@@ -43,14 +43,6 @@ void SetDisturbanceFromFlag(Cluster& cluster) {
       "disturbance", FLAGS_disturbance, {{"none", {}}, {"measured", MeasuredDisturbance()}});
 }
 
-// What was predicted of an iteration of so many local steps.
-void OfAStep(int steps, Limits& limits) {
-  limits.seconds /= steps;
-  limits.without /= steps;
-  for (Improvement& improvement : limits.improvements) improvement.seconds /= steps;
-  for (Improvement& setback : limits.setbacks) setback.seconds /= steps;
-}
-
 // Where an iteration is a number of local steps, all times and bytes are of a step.
 std::string LocalStepsLine(const Communication& communication) {
   if (communication.local_steps() == 1) return "";
@@ -119,8 +111,9 @@ ClusterAnswer SimulateModel(const PlanOptions& options, int iterations,
   answer.batch = model.batch();
   answer.inputs = inputs;
   answer.training = SimulateTraining(job, model, steady, {}, control);
-  answer.limits = WhatLimits(answer.training.plan, InformationBook(model, cluster), ClusterOf(job));
-  OfAStep(job.communication().local_steps(), answer.limits);
+  answer.limits =
+      OfAStep(WhatLimits(answer.training.plan, InformationBook(model, cluster), ClusterOf(job)),
+              job.communication().local_steps());
   answer.job = job;
   if (failures) {
     SimulatedTraining restarting = answer.training;

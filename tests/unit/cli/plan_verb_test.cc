@@ -169,7 +169,9 @@ TEST_F(PlanVerbTest, SaysWhatLimits) {
   EXPECT_EQ(limits["by"], "the network");
   EXPECT_LT(limits["without_ms"], planned.plan.iteration_ms());
   EXPECT_EQ(limits["changes"][0]["change"], "twice the bandwidth");
-  EXPECT_TRUE(limits["setbacks"].is_array());
+  EXPECT_TRUE(limits["setbacks"].empty());
+  const double milliseconds = planned.plan.iteration_ms();
+  EXPECT_NEAR(limits["iteration_ms"], milliseconds, 1e-6 * milliseconds);
   EXPECT_LT(limits["changes"][0]["iteration_ms"], planned.plan.iteration_ms());
 }
 
@@ -188,11 +190,24 @@ TEST(LimitsTextTest, SaysWhatWouldMakeAnIterationLonger) {
   limits.by = "computing";
   limits.without = 0.1;
   limits.setbacks.push_back({"twice the bandwidth", 0.225});
+  EXPECT_EQ(
+      LimitsText(limits),
+      "what limits: computing; if that took no time, an iteration would take 100.00 ms\n"
+      "twice the bandwidth would make it 12.5% longer: messages would meet that do not now\n");
+  const auto json = LimitsJson(limits);
+  EXPECT_EQ(json["setbacks"][0]["change"], "twice the bandwidth");
+  EXPECT_DOUBLE_EQ(json["setbacks"][0]["iteration_ms"], 225);
+  EXPECT_DOUBLE_EQ(json["iteration_ms"], 200);
+}
+
+TEST(LimitsTextTest, SaysWhetherATimeIsOfNothingLeftOrOfTheBestChange) {
+  Limits limits;
+  limits.seconds = 0.2;
+  limits.by = "the network";
+  limits.without = 0.15;
+  limits.at_best = true;
   EXPECT_EQ(LimitsText(limits),
-            "what limits: computing; if that took no time, an iteration would take 100.00 ms\n"
-            "twice the bandwidth would make it longer, 225.00 ms: messages would meet that do not "
-            "now\n");
-  EXPECT_EQ(LimitsJson(limits)["setbacks"][0]["change"], "twice the bandwidth");
+            "what limits: the network; at best an iteration would take 150.00 ms\n");
 }
 
 TEST_F(PlanVerbTest, SaysWhatWasTriedAndWhatStoppedIt) {

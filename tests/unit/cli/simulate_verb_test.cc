@@ -200,6 +200,7 @@ TEST_F(SimulateVerbTest, JsonHasAllTimesOfOneStep) {
   const auto json = nlohmann::json::parse(SimulationJson(answer));
   const double milliseconds = json["iteration_ms"];
   EXPECT_NEAR(json["predicted_ms"], milliseconds, 0.05 * milliseconds);
+  EXPECT_NEAR(json["limits"]["iteration_ms"], milliseconds, 0.05 * milliseconds);
   EXPECT_NEAR(json["lanes"]["others"].back()["iteration_ms"], milliseconds, 0.05 * milliseconds);
 }
 

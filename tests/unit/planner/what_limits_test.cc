@@ -106,6 +106,7 @@ TEST(WhatLimitsTest, NamesTheOneThingThatIsSlow) {
     slow.slow(cluster);
     const Limits limits = LimitsOf(cluster, slow.policy);
     EXPECT_EQ(limits.by, slow.by);
+    EXPECT_FALSE(limits.at_best);
     EXPECT_THAT(Changes(limits), HasSubstr(slow.change));
     EXPECT_NEAR(limits.without, 0.3, 0.003);
     for (const Improvement& improvement : limits.improvements) {
@@ -125,6 +126,8 @@ TEST(WhatLimitsTest, NoChangeOfWhatIsNamedGainsMoreThanItsEnd) {
       WhatLimits(PlanOf(book, Communication::ALL_HALVING_DOUBLING), book, cluster);
   EXPECT_EQ(limits.by, "the network");
   ASSERT_THAT(Changes(limits), HasSubstr("twice the bandwidth"));
+  EXPECT_TRUE(limits.at_best);
+  EXPECT_EQ(limits.without, limits.improvements[0].seconds);
   for (const Improvement& improvement : limits.improvements) {
     EXPECT_LE(limits.without, improvement.seconds) << improvement.what;
   }
@@ -143,6 +146,19 @@ TEST(WhatLimitsTest, SaysWhereAFasterNetworkIsSlower) {
   EXPECT_EQ(limits.setbacks[0].what, "twice the bandwidth");
   EXPECT_GT(limits.setbacks[0].seconds, 1.05 * limits.seconds);
   EXPECT_THAT(Changes(limits), Not(HasSubstr("twice the bandwidth")));
+}
+
+TEST(WhatLimitsTest, OfAStepAllTimesAreShares) {
+  Limits limits;
+  limits.seconds = 8;
+  limits.without = 4;
+  limits.improvements.push_back({"half the latency", 6});
+  limits.setbacks.push_back({"twice the bandwidth", 10});
+  const Limits step = OfAStep(limits, 4);
+  EXPECT_EQ(step.seconds, 2);
+  EXPECT_EQ(step.without, 1);
+  EXPECT_EQ(step.improvements[0].seconds, 1.5);
+  EXPECT_EQ(step.setbacks[0].seconds, 2.5);
 }
 
 // Four GPUs a worker and copies of 50 Gb/s, beside a network of 40 Gb/s: without copies an
