@@ -55,22 +55,33 @@ struct Totals {
   int64_t floats_planned = 0;  // as each layer's scheme moves them
 };
 
-// Of a layer by its bucket's scheme. ADAM's gradients travel as factors, its values as they are.
-int64_t Planned(const LayerRow& row, int64_t workers) {
+// ADAM's gradients travel as factors, its values as they are. Where servers have machines of their
+// own a server may be sent the factors of several workers, as it then is in floats_ps.
+int64_t PlannedAdam(const LayerRow& row, const PlannedModel& planned) {
+  const int64_t workers = planned.plan.workers();
+  const int64_t servers = planned.plan.servers();
+  int64_t factors = row.floats_sfb / std::max<int64_t>(workers - 1, 1);
+  // They fit in a message, so these products fit in an int64.
+  if (!planned.colocated) factors = factors * std::max(workers, servers) / servers;
+  return (row.floats_ps + factors) / 2;
+}
+
+// Of a layer by its bucket's scheme.
+int64_t Planned(const LayerRow& row, const PlannedModel& planned) {
   const Scheme scheme = row.bucket.scheme();
+  const int64_t workers = planned.plan.workers();
   if (scheme == SFB) return row.floats_sfb;
-  if (scheme == ADAM)
-    return (row.floats_ps + row.floats_sfb / std::max<int64_t>(workers - 1, 1)) / 2;
+  if (scheme == ADAM) return PlannedAdam(row, planned);
   if (scheme == PS) return row.floats_ps;
   // Each worker sends and receives all but its own share, twice.
   return 4 * FloatCount(row.spec) * (workers - 1) / workers;
 }
 
-Totals Sum(const std::vector<LayerRow>& rows, int64_t workers) {
+Totals Sum(const std::vector<LayerRow>& rows, const PlannedModel& planned) {
   Totals totals;
   for (const LayerRow& row : rows) {
     totals.floats_ps += row.floats_ps;
-    totals.floats_planned += Planned(row, workers);
+    totals.floats_planned += Planned(row, planned);
   }
   return totals;
 }
@@ -307,7 +318,7 @@ nlohmann::ordered_json LimitsJson(const Limits& limits) {
 std::string PlanTable(const PlannedModel& planned) {
   const auto& [model, plan, inputs, limits, slowest_factor, search, colocated] = planned;
   const std::vector<LayerRow> rows = LayerRows(planned);
-  const Totals totals = Sum(rows, plan.workers());
+  const Totals totals = Sum(rows, planned);
   return LayerTable(rows) + "\n" + BucketTable(plan) + "\n" + Grouped(ParameterCount(model)) +
          " parameters; workers: " + std::to_string(plan.workers()) +
          ", servers: " + std::to_string(plan.servers()) +
@@ -323,7 +334,7 @@ std::string PlanTable(const PlannedModel& planned) {
 std::string PlanJson(const PlannedModel& planned) {
   const auto& [model, plan, inputs, limits, slowest_factor, search, colocated] = planned;
   const std::vector<LayerRow> rows = LayerRows(planned);
-  const Totals totals = Sum(rows, plan.workers());
+  const Totals totals = Sum(rows, planned);
   nlohmann::ordered_json json;
   json["net"] = model.name();
   json["parameters"] = ParameterCount(model);

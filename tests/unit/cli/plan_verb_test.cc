@@ -116,6 +116,20 @@ TEST_F(PlanVerbTest, AServerOnAMachineOfItsOwnIsSentEverything) {
                         "and receives in an iteration: "));
 }
 
+// A worker sends K (M + N) floats of factors and gets F. A server moves half of that, of each of
+// eight workers.
+TEST_F(PlanVerbTest, AServerOnAMachineOfItsOwnIsSentTheFactorsOfAllWorkers) {
+  Cluster& cluster = *options_.job.mutable_cluster();
+  cluster.set_servers(2);
+  cluster.mutable_network()->set_colocated(false);
+  options_.job.mutable_communication()->set_policy(Communication::ALL_ADAM);
+  const auto json = nlohmann::json::parse(PlanJson(PlanModel(options_)));
+  ASSERT_EQ(json["layers"][1]["scheme"], "Adam");
+  const int64_t parameters = 4096 * 4096 + 4096;
+  EXPECT_EQ(json["layers"][1]["floats_ps"], 4 * 2 * parameters);
+  EXPECT_EQ(json["total"]["floats_planned"], 4 * (32 * (4096 + 4096) + parameters) + 4 * 2 * 384);
+}
+
 TEST_F(PlanVerbTest, PredictsEveryBucket) {
   options_.job.mutable_communication()->set_policy(Communication::TIME);
   const PlannedModel planned = PlanModel(options_);
