@@ -61,8 +61,8 @@ void CheckRecordShapeIsUsed(const std::vector<SampleInput>& inputs, const Locati
   throw ConfigError(net,
                     "--input (`input` in an experiment file) says the shape of the records that a "
                     "Data, ImageData or HDF5Data layer reads, and the net has no such layer; "
-                    "change the shape in its Input or DummyData layer, or the crop_size of "
-                    "WindowData");
+                    "change the shape in its Input, DummyData or MemoryData layer, or the "
+                    "crop_size of WindowData");
 }
 
 LoadedModel ModelOfNet(const ModelSource& options) {

@@ -209,6 +209,11 @@ TEST_F(UsersNetTest, AShapeOfRecordsThatNoLayerReadsIsRefused) {
       name: "images" type: "Input" top: "data" top: "label"
       input_param { shape { dim: 8 dim: 3 dim: 24 dim: 24 } shape { dim: 8 } }
     })";
+  const std::string fed = R"(
+    layer {
+      name: "images" type: "MemoryData" top: "data" top: "label"
+      memory_data_param { batch_size: 8 channels: 3 height: 24 width: 24 }
+    })";
   const std::string windows = R"(
     layer {
       name: "images" type: "WindowData" top: "data" top: "label"
@@ -217,7 +222,7 @@ TEST_F(UsersNetTest, AShapeOfRecordsThatNoLayerReadsIsRefused) {
     })";
   const std::string net = NetReading("");
   const std::string rest = net.substr(net.find('}') + 1);
-  for (const std::string& input : {fixed, windows}) {
+  for (const std::string& input : {fixed, fed, windows}) {
     SCOPED_TRACE(input);
     PlanOptions options = EightMachines(directory_.Write("net.prototxt", input + rest));
     options.source.batch.reset();
@@ -225,7 +230,8 @@ TEST_F(UsersNetTest, AShapeOfRecordsThatNoLayerReadsIsRefused) {
     options.source.record_shape = Shape{3, 224, 224};
     EXPECT_THAT(MessageOf<ConfigError>([&] { PlanModel(options); }),
                 AllOf(HasSubstr("net.prototxt"), HasSubstr("--input"),
-                      HasSubstr("the net has no such layer; change the shape in its Input")));
+                      HasSubstr("the net has no such layer; change the shape in its Input, "
+                                "DummyData or MemoryData layer, or the crop_size of WindowData")));
   }
 }
 
