@@ -28,8 +28,8 @@ constexpr int kUncounted = 2;
 void SetDevicesFromFlags(Cluster& cluster) {
   if (FlagGiven("gpu_bandwidth") && FLAGS_gpus_per_node == 1) {
     throw ConfigError(
-        "--gpu_bandwidth is what joins a worker's GPUs, of which it has one; give --gpus_per_node, "
-        "too");
+        "--gpu_bandwidth is what joins a worker's GPUs, of which it has one; give --gpus_per_node "
+        "above 1, or leave --gpu_bandwidth out");
   }
   cluster.set_devices_per_worker(FLAGS_gpus_per_node);
   cluster.set_device_bandwidth(FLAGS_gpu_bandwidth);
@@ -98,6 +98,7 @@ ClusterAnswer SimulateModel(const PlanOptions& options, int iterations,
   PlanOptions recovering = options;
   if (failures) SetRecovery(*failures, recovering.job);
   auto [one, job, inputs] = LoadModelAndJob(recovering);
+  if (failures) CheckCanRecover(job);  // before simulations that can take minutes
   DisturbUnlessSaid(*job.mutable_cluster());
   const Cluster& cluster = job.cluster();
   const ModelSpec model =

@@ -96,17 +96,8 @@ std::optional<double> FailureAnswer::LongRunGoodput(int nodes) const {
   return lost < kRare ? std::optional(1 - lost) : std::nullopt;
 }
 
-FailureAnswer AnswerFailures(const Job& job, const ModelSpec& model,
-                             const FailureScenario& scenario, const RecoveryChoice& choice,
-                             std::optional<double> snapshot_seconds,
-                             const SimulatedTraining& restarting,
-                             const SimulationControl& control) {
-  FailureAnswer answer;
-  answer.scenario = scenario;
-  answer.choice = choice;
-  answer.restarts =
-      AnswerOfRestarts(job, model, scenario, restarting, choice.interval, snapshot_seconds);
-  if (choice.mode == Recovery::NONE) return answer;
+void CheckCanRecover(const Job& job) {
+  if (job.recovery().mode() == Recovery::NONE) return;
   if (job.cluster().workers() == 1) {
     throw ConfigError(
         "the job has one worker, and when it is lost nobody has the parameters any more; only a "
@@ -120,6 +111,20 @@ FailureAnswer AnswerFailures(const Job& job, const ModelSpec& model,
         " can't recover; ask for a restart from a snapshot, by recovery snapshot:INTERVAL or "
         "snapshot, or use 1");
   }
+}
+
+FailureAnswer AnswerFailures(const Job& job, const ModelSpec& model,
+                             const FailureScenario& scenario, const RecoveryChoice& choice,
+                             std::optional<double> snapshot_seconds,
+                             const SimulatedTraining& restarting,
+                             const SimulationControl& control) {
+  CheckCanRecover(job);
+  FailureAnswer answer;
+  answer.scenario = scenario;
+  answer.choice = choice;
+  answer.restarts =
+      AnswerOfRestarts(job, model, scenario, restarting, choice.interval, snapshot_seconds);
+  if (choice.mode == Recovery::NONE) return answer;
   answer.costs = SimulateFailures(job, model, scenario, control);
   return answer;
 }

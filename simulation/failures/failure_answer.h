@@ -51,7 +51,7 @@ struct RestartAnswer {
   double restart = 0;
   double goodput = 0;  // in expectation
   // Of the job that starts again, without failures. One that recovers may train at another pace,
-  // for it updates and rebuilds on its hosts.
+  // for all its updates are its workers', on their hosts, unless it updates at servers.
   double iteration = 0;
 };
 
@@ -74,10 +74,14 @@ struct FailureAnswer {
   std::optional<double> LongRunGoodput(int nodes) const;
 };
 
+// Throws ConfigError if the job, which has a recovery mode, is to recover and can't: one of one
+// worker, for nobody would be left that has the parameters, and one of local steps, with which each
+// process has some that nobody else has.
+void CheckCanRecover(const Job& job);
+
 // `job` is checked and has the choice's recovery mode. `restarting` is what is simulated, without
-// failures, of the same job with mode NONE; only `restarts` come of it. Throws as SimulateFailures
-// does, and ConfigError if a job that recovers has one worker, for nobody would be left that has
-// the parameters, or local steps, with which each process has some that nobody else has.
+// failures, of the same job with mode NONE; only `restarts` come of it. Throws as CheckCanRecover
+// and SimulateFailures do.
 FailureAnswer AnswerFailures(const Job& job, const ModelSpec& model,
                              const FailureScenario& scenario, const RecoveryChoice& choice,
                              std::optional<double> snapshot_seconds,

@@ -413,6 +413,30 @@ TEST_F(SimulateFailuresTest, RefusesNonsense) {
   }
 }
 
+TEST_F(SimulateVerbTest, WhatCannotRecoverIsRefusedBeforeItIsPlanned) {
+  const auto refusal = [](const PlanOptions& options) -> std::string {
+    SimulationControl control;
+    control.planner = [](const InformationBook& book, const Job& job) {
+      ADD_FAILURE() << "it is planned";
+      return PlanJob(book, job);
+    };
+    FailureQuestion question;
+    question.scenario = ParseFailures("--failures", "720h:1min");
+    try {
+      SimulateModel(options, 5, control, question);
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "not refused";
+  };
+  PlanOptions local = options_;
+  local.job.mutable_communication()->set_policy(Communication::ALL_RING);
+  local.job.mutable_communication()->set_local_steps(8);
+  EXPECT_THAT(refusal(local), HasSubstr("of communication.local_steps 8 can't recover"));
+  options_.job.mutable_cluster()->set_workers(1);
+  EXPECT_THAT(refusal(options_), HasSubstr("only a restart from a snapshot is left"));
+}
+
 TEST_F(SimulateVerbTest, RefusesWhatItCannotSimulate) {
   EXPECT_THROW(SimulateModel(options_, 2), ConfigError);
   const auto refusal = [this](const std::string& flag) -> std::string {
@@ -437,7 +461,7 @@ TEST_F(SimulateVerbTest, RefusesWhatItCannotSimulate) {
             "--policy=ALL_TORUS or TIME, or leave --grid out");
   EXPECT_EQ(refusal("--gpu_bandwidth=50Gbps"),
             "--gpu_bandwidth is what joins a worker's GPUs, of which it has one; give "
-            "--gpus_per_node, too");
+            "--gpus_per_node above 1, or leave --gpu_bandwidth out");
 }
 
 }  // namespace
