@@ -43,7 +43,7 @@ struct ExperimentPoint {
 // without headers and control messages.
 struct PointResult {
   double iteration = 0;
-  double compute = 0;  // of an iteration that a worker alone needs
+  double compute = 0;  // by a worker in an iteration, without updates
   double busy = 0;     // share of the iteration that workers compute
   // What the machine moves that sends and receives most.
   double bytes_sent = 0;

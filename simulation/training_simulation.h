@@ -34,7 +34,7 @@ int WarmUpIterations(const Job& job);
 struct SimulatedTraining {
   Plan plan;             // as the scheduler made it, with its prediction
   double iteration = 0;  // seconds
-  double compute = 0;    // seconds of it that a worker alone needs
+  double compute = 0;    // seconds that a worker computes in it, without updates
   double busy = 0;       // share of the iteration that workers compute
   // Seconds from the begin of all processes until the first iteration could have begun: they join,
   // and get worker 0's parameters.
