@@ -37,6 +37,19 @@ Places::value_type Place(const NetDescription& net, size_t layer, size_t blob) {
   return {static_cast<size_t>(owner->layer), static_cast<size_t>(owner->blob)};
 }
 
+// Whether a layer has values at `places`, and lacks none that it owns: what it shares may be
+// another layer's to lack.
+bool HasValues(const NetDescription& net, size_t layer, const Places& places) {
+  bool has_some = false;
+  const std::vector<ParameterDescription>& parameters = net.layers[layer].parameters;
+  for (size_t b = 0; b < parameters.size(); ++b) {
+    const bool has = places.contains(Place(net, layer, b));
+    if (!has && !parameters[b].owner) return false;
+    has_some |= has;
+  }
+  return has_some;
+}
+
 std::vector<float> BlobValues(const caffe::BlobProto& blob, const std::string& where) {
   try {
     return ToValues(blob);
@@ -81,54 +94,57 @@ bool BeginsAsHdf5(const std::string& path) {
   return begin == kSignature;
 }
 
+// Whether the file has that blob. A group may have its name: that of a layer `block/1`, where
+// `block` is a layer, too.
+bool HasBlob(const Hdf5File& file, const std::string& dataset) {
+  return file.Has(dataset) && file.NamesIn(dataset).empty();
+}
+
 // Whether the file has a group for the layer. One of other groups only is on the way to layers with
 // slashes in their names.
 bool HasGroupOf(const Hdf5File& file, const LayerDescription& layer) {
   const std::string group = "data/" + layer.name();
   const std::vector<std::string> names = file.NamesIn(group);
   if (names.empty()) return file.Has(group);
-  return std::ranges::any_of(names, [](const std::string& name) {
-    return name.find_first_not_of("0123456789") == std::string::npos;
+  return std::ranges::any_of(names, [&](const std::string& name) {
+    return name.find_first_not_of("0123456789") == std::string::npos &&
+           HasBlob(file, group + "/" + name);
   });
 }
 
-// The layer with the blobs that the file has for it, up to one that it lacks. A shared blob that
-// the file does not have in this layer is one without a shape; other layers have it, or none.
+// The layer with the blobs that the file's group has for it, also with more than are wanted. A
+// shared blob that the group lacks is one without a shape; other layers have it, or none.
 caffe::LayerParameter ReadHdf5Layer(const Hdf5File& file, const LayerDescription& layer) {
   caffe::LayerParameter stored;
   stored.set_name(layer.name());
-  // One more than wanted shows that there are too many.
-  for (size_t b = 0; b <= layer.parameters.size(); ++b) {
+  for (size_t b = 0;; ++b) {
     const std::string dataset = DatasetOf(layer, b);
-    if (file.Has(dataset)) {
+    if (HasBlob(file, dataset)) {
       *stored.add_blobs() = ToBlobProto(file.ShapeOf(dataset), file.Read(dataset));
-    } else if (b < layer.parameters.size() && layer.parameters[b].owner) {
+    } else if (b >= layer.parameters.size()) {
+      return stored;
+    } else if (layer.parameters[b].owner) {
       stored.add_blobs();
     } else {
-      break;
+      throw DataError(file.path() + ": layer \"" + layer.name() + "\": lacks blob " +
+                      std::to_string(b) + ", which this net's layer owns");
     }
   }
-  return stored;
+}
+
+bool HasShapedBlob(const caffe::LayerParameter& layer) {
+  return std::ranges::any_of(layer.blobs(), [](const auto& blob) { return blob.has_shape(); });
 }
 
 // The layers of `net` with the blobs that the file has for them, and others that have some.
 caffe::NetParameter ReadHdf5(const std::string& path, const NetDescription& net) {
   const Hdf5File file(path);
   caffe::NetParameter model;
-  Places there;  // so far
-  for (size_t l = 0; l < net.layers.size(); ++l) {
-    caffe::LayerParameter layer = ReadHdf5Layer(file, net.layers[l]);
-    const size_t wanted = net.layers[l].parameters.size();
-    const auto stored = static_cast<size_t>(layer.blobs_size());
-    size_t given = 0;
-    for (size_t b = 0; b < std::min(stored, wanted); ++b) {
-      if (layer.blobs(static_cast<int>(b)).has_shape()) there.insert(Place(net, l, b));
-      if (there.contains(Place(net, l, b))) ++given;
-    }
-    // A layer that owns nothing has a group in Caffe's files, in this project's none.
-    const bool is_there = HasGroupOf(file, net.layers[l]) ? given > 0 || stored != wanted
-                                                          : given > 0 && given == wanted;
-    if (is_there) *model.add_layer() = std::move(layer);
+  for (const LayerDescription& layer : net.layers) {
+    if (!HasGroupOf(file, layer)) continue;
+    // In Caffe's files a layer that owns nothing has a group, too, without blobs.
+    caffe::LayerParameter stored = ReadHdf5Layer(file, layer);
+    if (HasShapedBlob(stored)) *model.add_layer() = std::move(stored);
   }
   for (const std::string& name : file.NamesIn("data")) {
     // Caffe writes a group for layers without blobs, too.
@@ -287,12 +303,8 @@ CopiedLayers ReadCaffemodel(const std::string& path, const NetDescription& net, 
   for (size_t l = 0; l < net.layers.size(); ++l) {
     const LayerDescription& layer = net.layers[l];
     const auto found = layers.find(layer.name());
-    if (found == layers.end()) {
-      if (!layer.parameters.empty()) result.kept.push_back(layer.name());
-      continue;
-    }
+    if (found == layers.end()) continue;
     const caffe::LayerParameter& stored = *found->second;
-    if (stored.blobs_size() > 0) result.copied.push_back(layer.name());
     const std::string where = path + ": layer \"" + layer.name() + "\": ";
     if (stored.blobs_size() != static_cast<int>(layer.parameters.size())) {
       throw DataError(where + "has " + std::to_string(stored.blobs_size()) +
@@ -309,6 +321,12 @@ CopiedLayers ReadCaffemodel(const std::string& path, const NetDescription& net, 
       result.places.emplace(owner, blob);
       values[owner][blob] = BlobValues(stored.blobs(b), where + "blob " + std::to_string(b));
     }
+  }
+  // Layers may have theirs from later ones, which share them.
+  for (size_t l = 0; l < net.layers.size(); ++l) {
+    if (net.layers[l].parameters.empty()) continue;
+    (HasValues(net, l, result.places) ? result.copied : result.kept)
+        .push_back(net.layers[l].name());
   }
   if (result.copied.empty() && !result.kept.empty()) RefuseForeignModel(path, net, model);
   for (const auto& [name, layer] : layers) {

@@ -61,14 +61,14 @@ PreparedFile PrepareCaffemodel(const std::string& path, const NetDescription& ne
 // the solver keeps something for each. Throws as ReadBinaryFile does.
 std::vector<int64_t> LearnableCounts(const std::string& path);
 
-// Layers by name: those with parameters that a file had values for, those whose values it lacks,
-// and those with values in the file that the net lacks.
+// Layers by name: those with parameters that a file had values for, be it in other layers that
+// share them, those whose values it lacks, and those with values in the file that the net lacks.
 struct CopiedLayers {
   std::vector<std::string> copied;
   std::vector<std::string> kept;
   std::vector<std::string> passed_over;
   // What has the file's values now: layer and blob of NetValues. With shared ones an owner may have
-  // them that the file lacks.
+  // them that is kept, as the file lacks another of its blobs.
   std::set<std::pair<size_t, size_t>> places;
 };
 // "copied conv1, conv2; not in the file: fc; not in the net: fc8".

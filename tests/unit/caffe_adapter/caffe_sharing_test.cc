@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "caffe_adapter/files/caffemodel.h"
+#include "caffe_adapter/files/found_snapshot.h"
 #include "caffe_adapter/files/hdf5_file.h"
 #include "caffe_adapter/files/hdf5_writer.h"
 #include "caffe_adapter/net/net.h"
@@ -186,6 +187,33 @@ TEST(CaffeSharingTest, AFileMayHaveSharedValuesInAnotherLayerThanTheOwner) {
   }
 }
 
+// Nothing is lacking then, and a snapshot can be gone on from.
+TEST(CaffeSharingTest, ALayerAllOfWhoseValuesOthersHaveInTheFileIsNotSaidToLackThem) {
+  const TemporaryDirectory directory;
+  const std::vector<float> weights(9, 2);
+  const auto net = [](const std::vector<std::string>& names) {
+    std::string layers;
+    for (const std::string& name : names) {
+      layers += InnerProduct(name, "x",
+                             "param { name: 'w' } inner_product_param { num_output: 3"
+                             " bias_term: false }");
+    }
+    return Describe(layers);
+  };
+  for (const std::string& name : ModelNames()) {
+    const std::string path = directory.Path(name);
+    WriteCaffemodel(path, net({"b", "c"}), {{}, {weights}, {{}}});
+    NetValues two = {{}, {{}}, {{}}};
+    EXPECT_EQ(ToString(ReadCaffemodel(path, net({"c", "b"}), two)), "copied c, b") << name;
+    EXPECT_EQ(two, (NetValues{{}, {weights}, {{}}})) << name;
+    NetValues three = {{}, {{}}, {{}}, {{}}};
+    EXPECT_EQ(ToString(ReadCaffemodel(path, net({"a", "c", "b"}), three)), "copied a, c, b")
+        << name;
+    EXPECT_EQ(three, (NetValues{{}, {weights}, {{}}, {{}}})) << name;
+    ReadSnapshotValues({.path = "", .state = {}, .model = path}, net({"c", "b"}), two);
+  }
+}
+
 TEST(CaffeSharingTest, ANewLayerThatSharesKeepsTheRest) {
   const TemporaryDirectory directory;
   const std::vector<float> weights(9, 2);
@@ -237,20 +265,37 @@ TEST(CaffeSharingTest, ALayerWhoseGroupLacksABlobIsRefused) {
   EXPECT_EQ(ToString(ReadCaffemodel(path, net("param { name: 'w' }"), read)), "copied a, b");
   EXPECT_EQ(read, (NetValues{{}, {weights}, {{}}}));
   EXPECT_EQ(MessageOf<DataError>([&] { ReadCaffemodel(path, net(""), read); }),
-            path + ": layer \"b\": has 0 blobs; the net's has 1");
+            path + ": layer \"b\": lacks blob 0, which this net's layer owns");
 }
 
-// A group may be there for other layers only.
+TEST(CaffeSharingTest, ALayerWithMoreBlobsThanTheNetsIsToldWithAllOfThem) {
+  if (!HasHdf5()) GTEST_SKIP() << "this build has no HDF5";
+  const TemporaryDirectory directory;
+  const std::string path = directory.Path("m.h5");
+  Hdf5Writer file(path);
+  for (const char* group : {"data", "data/a"}) file.AddGroup(group);
+  for (const char* blob : {"data/a/0", "data/a/1", "data/a/2", "data/a/3"}) {
+    file.AddFloats(blob, {3}, std::vector<float>(3, 2));
+  }
+  file.Write();
+  NetValues read = {{}, {{}, {}}};
+  EXPECT_EQ(MessageOf<DataError>([&] { ReadCaffemodel(path, Alike({"a"}), read); }),
+            path + ": layer \"a\": has 4 blobs; the net's has 2");
+}
+
+// A group may be there for other layers only, even where it has the name of a blob.
 TEST(CaffeSharingTest, ALayerWhoseNameBeginsOthersIsNotTakenForTheirGroup) {
   if (!HasHdf5()) GTEST_SKIP() << "this build has no HDF5";
   const TemporaryDirectory directory;
   const std::string path = directory.Path("m.h5");
-  WriteCaffemodel(path, Describe(InnerProduct("a/b", "x", kThree)),
-                  {{}, {std::vector<float>(9, 2), {1, 2, 3}}});
-  const NetDescription net =
-      Describe(InnerProduct("a/b", "x", kThree) + InnerProduct("a", "x", kThree));
-  NetValues read = {{}, {{}, {}}, {{}, {}}};
-  EXPECT_EQ(ToString(ReadCaffemodel(path, net, read)), "copied a/b; not in the file: a");
+  for (const std::string name : {"a/b", "a/0", "a/1"}) {
+    WriteCaffemodel(path, Describe(InnerProduct(name, "x", kThree)),
+                    {{}, {std::vector<float>(9, 2), {1, 2, 3}}});
+    const NetDescription net =
+        Describe(InnerProduct(name, "x", kThree) + InnerProduct("a", "x", kThree));
+    NetValues read = {{}, {{}, {}}, {{}, {}}};
+    EXPECT_EQ(ToString(ReadCaffemodel(path, net, read)), "copied " + name + "; not in the file: a");
+  }
 }
 
 }  // namespace

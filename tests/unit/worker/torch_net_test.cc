@@ -465,7 +465,7 @@ TEST_F(TorchNetTest, WhatAnOwnerSharesMayComeFromAnotherLayersValues) {
   const std::string share = "param { name: 'w' }";
   const std::string both = share + " param { name: 'v' }";
   EXPECT_EQ(ToldOfScore(directory_, InnerProduct("a", "x", both) + InnerProduct("b", "a", both)),
-            directory_.Path("b.caffemodel") + ": copied b; not in the file: a\n");
+            directory_.Path("b.caffemodel") + ": copied a, b\n");
   EXPECT_THAT(
       ToldOfScore(directory_, InnerProduct("a", "x", share) + InnerProduct("b", "a", share)),
       HasSubstr("warning: no file has values for a, so"))
