@@ -3,10 +3,11 @@
 #include <fcntl.h>
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/io/zero_copy_stream_impl.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
-#include <fstream>
 #include <iterator>
 #include <map>
 #include <optional>
@@ -84,14 +85,25 @@ bool IsGroupOf(const NetDescription& net, const std::string& name) {
   });
 }
 
+// A descriptor of a file that is there to be read.
+int OpenBinaryFile(const std::string& path) {
+  CheckRegularFile(path, ExitCode::kDataError);
+  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) ThrowReadError(path, errno, ExitCode::kDataError);
+  return descriptor;
+}
+
 // Whether a model is HDF5's, by its first bytes: whatever its name is, Caffe looks at the content.
+// What can't be read now is not guessed: that is Error of kFailure.
 bool BeginsAsHdf5(const std::string& path) {
   constexpr std::string_view kSignature = "\x89HDF\r\n\x1a\n";
-  CheckRegularFile(path, ExitCode::kDataError);
-  std::ifstream file(path, std::ios::binary);
-  std::string begin(kSignature.size(), 0);
-  file.read(begin.data(), static_cast<std::streamsize>(begin.size()));
-  return begin == kSignature;
+  std::array<char, kSignature.size()> begin{};
+  const int descriptor = OpenBinaryFile(path);
+  const ssize_t bytes = pread(descriptor, begin.data(), begin.size(), 0);
+  const int error = errno;
+  close(descriptor);
+  if (bytes < 0) ThrowReadError(path, error, ExitCode::kDataError);
+  return std::string_view(begin.data(), static_cast<size_t>(bytes)) == kSignature;
 }
 
 // Whether the file has that blob. A group may have its name: that of a layer `block/1`, where
@@ -232,10 +244,7 @@ void WriteBinaryFile(const std::string& path, const google::protobuf::Message& m
 }
 
 void ReadBinaryFile(const std::string& path, google::protobuf::Message& message) {
-  CheckRegularFile(path, ExitCode::kDataError);
-  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) ThrowReadError(path, errno, ExitCode::kDataError);
-  google::protobuf::io::FileInputStream stream(descriptor);
+  google::protobuf::io::FileInputStream stream(OpenBinaryFile(path));
   stream.SetCloseOnDelete(true);
   google::protobuf::io::CodedInputStream coded(&stream);
   coded.SetTotalBytesLimit(kMostBinaryBytes);

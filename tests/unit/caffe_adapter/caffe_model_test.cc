@@ -319,5 +319,26 @@ TEST(CaffeModelTest, WireFormatIsCaffes) {
   EXPECT_THAT(ToValues(net.layer(0).blobs(0)), ElementsAre(1));
 }
 
+// Only the first bytes, which tell the format, can't be read here, and all could be afterwards.
+TEST(CaffeModelDeathTest, AFileWhoseFirstBytesCanNotBeReadForAMomentIsNotTakenForProtobufs) {
+  const TemporaryDirectory directory;
+  const std::string path = directory.Path("m");
+  const NetDescription net = Describe(4);
+  NetValues values = RandomValues(net, 1);
+  WriteCaffemodel(path, net, values);
+  const auto read = [&] {
+    BreakCall({.number = SYS_pread64, .error = EIO, .argument = 2, .least = 8});
+    try {
+      ReadCaffemodel(path, net, values);
+    } catch (const Error& error) {
+      std::cerr << error.what();
+      _exit(static_cast<int>(error.exit_code()));
+    }
+    _exit(0);
+  };
+  EXPECT_EXIT(read(), testing::ExitedWithCode(static_cast<int>(ExitCode::kFailure)),
+              "can't read " + path + ": Input/output error; this may pass, so try again");
+}
+
 }  // namespace
 }  // namespace poseidon
