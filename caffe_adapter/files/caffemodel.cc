@@ -148,14 +148,17 @@ bool HasShapedBlob(const caffe::LayerParameter& layer) {
   return std::ranges::any_of(layer.blobs(), [](const auto& blob) { return blob.has_shape(); });
 }
 
-// The layers of `net` with the blobs that the file has for them, and others that have some.
+// The layers of `net` with the blobs that the file has for them, in the order of their names, which
+// is that of Caffe's reading, and others that have some.
 caffe::NetParameter ReadHdf5(const std::string& path, const NetDescription& net) {
   const Hdf5File file(path);
+  std::map<std::string, const LayerDescription*> layers;
+  for (const LayerDescription& layer : net.layers) layers[layer.name()] = &layer;
   caffe::NetParameter model;
-  for (const LayerDescription& layer : net.layers) {
-    if (!HasGroupOf(file, layer)) continue;
+  for (const auto& [name, layer] : layers) {
+    if (!HasGroupOf(file, *layer)) continue;
     // In Caffe's files a layer that owns nothing has a group, too, without blobs.
-    caffe::LayerParameter stored = ReadHdf5Layer(file, layer);
+    caffe::LayerParameter stored = ReadHdf5Layer(file, *layer);
     if (HasShapedBlob(stored)) *model.add_layer() = std::move(stored);
   }
   for (const std::string& name : file.NamesIn("data")) {
@@ -309,11 +312,12 @@ CopiedLayers ReadCaffemodel(const std::string& path, const NetDescription& net, 
     if (layer.blobs_size() > 0 || !layers.contains(layer.name())) layers[layer.name()] = &layer;
   }
   CopiedLayers result;
-  for (size_t l = 0; l < net.layers.size(); ++l) {
+  // In the file's order: of several values of a shared blob the last ones hold, as in Caffe.
+  for (const caffe::LayerParameter& stored : model.layer()) {
+    const std::optional<int> found = FindLayer(net, stored.name());
+    if (!found || layers.at(stored.name()) != &stored) continue;
+    const auto l = static_cast<size_t>(*found);
     const LayerDescription& layer = net.layers[l];
-    const auto found = layers.find(layer.name());
-    if (found == layers.end()) continue;
-    const caffe::LayerParameter& stored = *found->second;
     const std::string where = path + ": layer \"" + layer.name() + "\": ";
     if (stored.blobs_size() != static_cast<int>(layer.parameters.size())) {
       throw DataError(where + "has " + std::to_string(stored.blobs_size()) +
@@ -331,7 +335,7 @@ CopiedLayers ReadCaffemodel(const std::string& path, const NetDescription& net, 
       values[owner][blob] = BlobValues(stored.blobs(b), where + "blob " + std::to_string(b));
     }
   }
-  // Layers may have theirs from later ones, which share them.
+  // Layers may have theirs from other ones, which share them.
   for (size_t l = 0; l < net.layers.size(); ++l) {
     if (net.layers[l].parameters.empty()) continue;
     (HasValues(net, l, result.places) ? result.copied : result.kept)

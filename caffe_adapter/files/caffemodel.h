@@ -75,10 +75,11 @@ struct CopiedLayers {
 std::string ToString(const CopiedLayers& layers);
 
 // Sets values from the file's layers of the same name, as Caffe does: layers that the file lacks
-// keep theirs, layers that the net lacks are passed over. HDF5 is known by the name or by the
-// file's first bytes. A file of an older format is upgraded (caffe_adapter/net/upgrade.h). Throws
-// DataError if a layer's number of blobs or a blob's shape differs, and for a file none of whose
-// layers with blobs the net has: the model of another net. Throws Error of kFailure as
+// keep theirs, layers that the net lacks are passed over. Of several values of a shared blob those
+// of the file's last layer hold, in HDF5 of the last one by its name. HDF5 is known by the name or
+// by the file's first bytes. A file of an older format is upgraded (caffe_adapter/net/upgrade.h).
+// Throws DataError if a layer's number of blobs or a blob's shape differs, and for a file none of
+// whose layers with blobs the net has: the model of another net. Throws Error of kFailure as
 // ReadBinaryFile does.
 CopiedLayers ReadCaffemodel(const std::string& path, const NetDescription& net, NetValues& values);
 

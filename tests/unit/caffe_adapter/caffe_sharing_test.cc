@@ -187,6 +187,31 @@ TEST(CaffeSharingTest, AFileMayHaveSharedValuesInAnotherLayerThanTheOwner) {
   }
 }
 
+// As of a net whose layers have come to share: HDF5's are read in the order of their names.
+TEST(CaffeSharingTest, OfSeveralValuesOfASharedBlobThoseOfTheFilesLastLayerHold) {
+  const TemporaryDirectory directory;
+  const std::string no_bias = " inner_product_param { num_output: 3 bias_term: false }";
+  const auto net = [&no_bias](const std::string& first, const std::string& second,
+                              const std::string& param) {
+    return Describe(InnerProduct(first, "x", param + no_bias) +
+                    InnerProduct(second, "x", param + no_bias));
+  };
+  const std::string share = "param { name: 'w' }";
+  const std::vector<float> of_a(9, 2);
+  const std::vector<float> of_b(9, 3);
+  for (const std::string& name : ModelNames()) {
+    const std::string path = directory.Path(name);
+    WriteCaffemodel(path, net("a", "b", ""), {{}, {of_a}, {of_b}});
+    NetValues read = {{}, {{}}, {{}}};
+    EXPECT_EQ(ToString(ReadCaffemodel(path, net("b", "a", share), read)), "copied b, a") << name;
+    EXPECT_EQ(read, (NetValues{{}, {of_b}, {{}}})) << name;
+
+    WriteCaffemodel(path, net("b", "a", ""), {{}, {of_b}, {of_a}});
+    ReadCaffemodel(path, net("a", "b", share), read);
+    EXPECT_EQ(read, (NetValues{{}, {IsHdf5Path(name) ? of_b : of_a}, {{}}})) << name;
+  }
+}
+
 // Nothing is lacking then, and a snapshot can be gone on from.
 TEST(CaffeSharingTest, ALayerAllOfWhoseValuesOthersHaveInTheFileIsNotSaidToLackThem) {
   const TemporaryDirectory directory;
