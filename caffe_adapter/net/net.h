@@ -55,8 +55,11 @@ struct LayerDescription {
   std::vector<BlobDescription> bottoms;
   std::vector<BlobDescription> tops;
   std::vector<float> loss_weights;  // one a top; 0 where the top is no loss
-  // The first weight is that of a loss layer which is written without one. In Caffe it counts in
-  // the loss, but in the top's gradient only where no layer that leads to a loss reads the top.
+  // The first weight is that of a loss layer which is written without one. The top's gradient has
+  // it only where no layer that leads to a loss reads the top, as in Caffe. The reported loss has
+  // the weight that is meant; Caffe's own log has what its backward pass leaves there. Where layers
+  // read the top, but only such as lead to no loss (Silence), Caffe does not train the loss; here
+  // it is trained.
   bool loss_by_default = false;
   std::vector<ParameterDescription> parameters;  // Caffe's `blobs`, in its order
   Location where;                                // of the layer in its file, for later errors

@@ -124,8 +124,8 @@ class TorchNet {
   void AddFromUsers(int step, const GradientBuffers& target);
   void Unscale(int step, const GradientBuffers& target);
 
-  // The gradients at a step's tops, those of its own losses included, as Caffe includes them
-  // (LayerDescription::loss_by_default).
+  // The gradients at a step's tops, those of its own losses included, but for a default weight
+  // where readers give the gradient (LayerDescription::loss_by_default).
   Tensors TakeTopGradients(int step);
   // Of the losses by their weights, in the order of steps, one for each weight that is not 0.
   template <typename Function>

@@ -202,11 +202,15 @@ std::string LossOfOneWeight(const std::string& loss_weight, const std::string& r
          loss_weight + " } layer { name: 'r' bottom: 'l' " + reader + " }";
 }
 
-// Caffe splits no top for the weight that it gives a loss itself, so the reader's gradient takes
-// the place of that weight. With a rate of 1 one iteration leaves w = 0.9.
-TEST_F(TorchNetTest, AWeightThatALossIsWrittenWithoutIsNotInTheGradientOfItsReaders) {
-  const auto check = [this](const std::string& loss_weight, const std::string& reader, float loss,
-                            float gradient) {
+// A tenth of what it reads, as a loss.
+constexpr char kTenth[] =
+    "type: 'Power' top: 'r' loss_weight: 1 power_param { scale: 0.1 power: 1 }";
+
+class LossReaderTest : public TorchNetTest {
+ protected:
+  // That an iteration of that net has this loss and gradient, a part of them in each replica.
+  void Check(const std::string& loss_weight, const std::string& reader, float loss,
+             float gradient) {
     TorchEngineOptions options = Options(LossOfOneWeight(loss_weight, reader));
     for (options.replicas = 1; options.replicas <= 2; ++options.replicas) {
       Subject subject(options);
@@ -215,13 +219,20 @@ TEST_F(TorchNetTest, AWeightThatALossIsWrittenWithoutIsNotInTheGradientOfItsRead
       EXPECT_FLOAT_EQ(subject.gradients.at(0).at(0), gradient / replicas)
           << reader << loss_weight << replicas;
     }
-  };
-  const std::string tenth =
-      "type: 'Power' top: 'r' loss_weight: 1 power_param { scale: 0.1 power: 1 }";
-  check("", tenth, 0.55F, 0.1F);
-  check("loss_weight: 1", tenth, 0.55F, 1.1F);
-  check("", "type: 'Silence'", 0.5F, 1);
-  check("", "propagate_down: false " + tenth, 0.55F, 1);
+  }
+};
+
+// Caffe splits no top for the weight that it gives a loss itself, so the reader's gradient takes
+// the place of that weight. With a rate of 1 one iteration leaves w = 0.9.
+TEST_F(LossReaderTest, AWeightThatALossIsWrittenWithoutIsNotInTheGradientOfItsReaders) {
+  Check("", kTenth, 0.55F, 0.1F);
+  Check("loss_weight: 1", kTenth, 0.55F, 1.1F);
+}
+
+// Caffe leaves such a loss out of its backward pass.
+TEST_F(LossReaderTest, ALossWhoseReadersLeadToNoLossIsTrained) {
+  Check("", "type: 'Silence'", 0.5F, 1);
+  Check("", std::string("propagate_down: false ") + kTenth, 0.55F, 1);
 }
 
 TEST_F(TorchNetTest, DummyDataOfWorkersIsThatOfOneWithAllSamples) {
