@@ -1,7 +1,10 @@
 """A solver that knows nothing of other workers, made distributed: LeNet learns digits on 4 workers x 16
 images and on 1 worker x 64, with every solver type and scheme, and the losses agree.
 
-This is the code that patches a real Caffe (docs/caffe.md), around a solver of the tests' own."""
+This is the code that patches a real Caffe (docs/caffe.md), around a solver of the tests' own, and around a real
+Caffe's where the build has one."""
+
+import os
 
 import cluster
 import lenet
@@ -21,6 +24,7 @@ SOLVERS = {
 }
 
 SFB = ["PS", "PS", "SFB", "SFB"]
+CAFFE_PROGRAM = "../tests/caffe_user_program"
 
 
 class PatchTest(lenet.LenetTest):
@@ -100,6 +104,49 @@ class PatchTest(lenet.LenetTest):
     @cluster.slow
     def test_several_passes(self):
         self.check("SGD", {"ALL_PS": ["PS"] * 4, "ALL_SFB": SFB}, iter_size=2)
+
+
+class CaffeTest(lenet.LenetTest):
+    small = True
+
+    def setUp(self):
+        if not os.path.exists(os.path.join(cluster.programs(), CAFFE_PROGRAM)):
+            self.skipTest("this build has no Caffe")
+        super().setUp()
+
+    def first_loss(self, batch, iter_size):
+        """That is reported of iteration 0, whose values are the same whatever is read."""
+        self.copy_net(("batch_size: 16", f"batch_size: {batch}"))
+        solver = self.write(
+            "solver.prototxt",
+            f"""
+            net: "{self.path("net.prototxt")}" lr_policy: "fixed" base_lr: 0.0003
+            random_seed: 1 max_iter: 2 iter_size: {iter_size}""",
+        )
+        config = self.write(
+            "config.prototxt",
+            f"""
+            cluster {{ workers: 1 servers: 1 scheduler_port: {cluster.free_port_pair()} }}
+            training {{ threads: 1 }}""",
+        )
+        common = [f"--config={config}", f"--out={self.path('out')}"]
+        daemons = {
+            "scheduler": self.start("poseidon_scheduler", *common),
+            "server-0": self.start("poseidon_server", *common, "--rank=0"),
+            "worker-0": self.start(
+                CAFFE_PROGRAM, solver, config, "0", name=f"worker-0-{len(self.processes)}"
+            ),
+        }
+        self.assert_all_succeed(daemons)
+        return self.read_json("out/summary.json")["loss"][0]
+
+    def test_the_loss_of_several_passes_is_their_mean(self):
+        of_both = self.first_loss(4, iter_size=1)
+        of_first = self.first_loss(2, iter_size=1)
+        # The last pass's alone, a mistake, is as far off as the first one's.
+        mistake = abs(of_first - of_both)
+        self.assertGreater(mistake, 0)
+        self.assertLess(abs(self.first_loss(2, iter_size=2) - of_both), mistake / 100)
 
 
 if __name__ == "__main__":
