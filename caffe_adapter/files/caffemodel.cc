@@ -304,6 +304,7 @@ std::string ToString(const CopiedLayers& layers) {
 }
 
 CopiedLayers ReadCaffemodel(const std::string& path, const NetDescription& net, NetValues& values) {
+  // By the name, too: of a cut-off .h5 file the first bytes may be missing.
   const bool is_hdf5 = IsHdf5Path(path) || BeginsAsHdf5(path);
   const caffe::NetParameter model = is_hdf5 ? ReadHdf5(path, net) : ReadUpgraded(path);
   std::map<std::string, const caffe::LayerParameter*> layers;
