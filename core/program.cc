@@ -30,8 +30,9 @@ namespace {
 // What a signal handler does and needs can only be kept where it finds it without an argument:
 // when each signal came that nobody has asked for since, 0 if none did,
 std::atomic<int64_t> signal_came[NSIG] = {};
-// and after how many nanoseconds another one of its kind ends the process.
+// and after how many nanoseconds another one ends the process; kNeverEnds if it is not to.
 std::atomic<int64_t> signal_patience[NSIG] = {};
+constexpr int64_t kNeverEnds = Duration::max().count();
 static_assert(std::atomic<int64_t>::is_always_lock_free, "a signal handler must not lock");
 
 // Of one of kEndingSignals.
@@ -169,9 +170,14 @@ void EndAtSignal(int) {
 // that does not answer, and would leave its user no signal but SIGKILL.
 void NoteSignal(int signal) {
   const int64_t now = SteadyNow().count();  // by clock_gettime, which a handler may call
-  int64_t before = 0;
-  if (signal_came[signal].compare_exchange_strong(before, now)) return;
-  if (now - before >= signal_patience[signal]) EndAtSignal(signal);
+  // Whoever asks again may do so by another one: Ctrl-C, and then kill.
+  for (const int earlier : kEndingSignals) {
+    const int64_t came = signal_came[earlier];
+    if (came == 0 || signal_patience[earlier] == kNeverEnds) continue;
+    if (now - came >= signal_patience[signal]) EndAtSignal(signal);
+  }
+  int64_t none = 0;
+  signal_came[signal].compare_exchange_strong(none, now);
 }
 
 }  // namespace
@@ -213,7 +219,7 @@ Interruption::Interruption(SignalEffects effects, Duration patience)
   for (const int signal : kEndingSignals) {
     const SignalEffect effect = EffectOf(effects_, signal);
     const bool ends = effect == SignalEffect::kEnd || effect == SignalEffect::kStop;
-    signal_patience[signal] = (ends ? patience : Duration::max()).count();
+    signal_patience[signal] = ends ? patience.count() : kNeverEnds;
     signal_came[signal] = 0;
   }
   Handle(NoteSignal);

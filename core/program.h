@@ -37,14 +37,17 @@ SignalEffect ParseSignalEffect(const std::string& flag, const std::string& text)
 // not end the process; at most one lives at a time. The second signal, after Pending has told of
 // the first, ends the process at once, as does any after the Interruption's life. A signal whose
 // effect is a snapshot or a stop is a request instead; after a stop was taken, the next signal that
-// asked for one is as any other. If nobody asks, as the thread is busy or hangs, the second signal
-// of a kind that is to end or to stop the program ends the process at once, if it does not come
-// right after the first. Belongs to one thread, but for Asked.
+// asked for one is as any other. If nobody asks, as the thread is busy or hangs, the second of the
+// signals that are to end or to stop the program, of whichever kind, ends the process at once, if
+// it does not come right after the first. Belongs to one thread, but for Asked.
 class Interruption {
  public:
   // Of two signals that are meant as one, as a terminal's and the parent's, the second comes
   // sooner; a loop asks more often.
   static constexpr Duration kPatience = Seconds(2);
+  // Of a program with which the processes that it watches over die. It asks seldom where one of
+  // them reads nothing of what it is told (ChildProcess::kReadingDeadline), or a disk is slow.
+  static constexpr Duration kSupervisorPatience = Seconds(90);
 
   struct Request {
     int signal = 0;

@@ -53,7 +53,7 @@ ExitCode KeepVerb() {
 ExitCode KeepProgramVerb(const std::vector<std::string>& daemon) {
   CheckDaemon(daemon);
   const BoundedOutput output(std::cout, STDOUT_FILENO);
-  Interruption interruption(KeptSignalEffects());
+  Interruption interruption(KeptSignalEffects(), Interruption::kSupervisorPatience);
   KeepOptions options;
   options.command = daemon;
   options.command.front() = PathOf(daemon.front());

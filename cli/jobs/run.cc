@@ -16,6 +16,7 @@
 #include "cli/input/input_file.h"
 #include "cli/input/output_directory.h"
 #include "cli/jobs/run_hosts.h"
+#include "core/child_process.h"
 #include "core/process/bounded_output.h"
 #include "core/process/program_directory.h"
 #include "core/program.h"
@@ -408,7 +409,8 @@ ExitCode Run(const std::vector<std::string>& program) {
     options.hosts =
         HostsFromFlags(options.config, program.empty() ? "poseidon_worker" : "", interruption);
   }
-  Interruption interruption(options.effects);
+  static_assert(Interruption::kSupervisorPatience > ChildProcess::kReadingDeadline);
+  Interruption interruption(options.effects, Interruption::kSupervisorPatience);
   std::cout << "starting a scheduler, " << cluster.servers() << " server(s) and "
             << cluster.workers() << " worker(s)" << WhereText(options.hosts) << "; logs are in "
             << options.out << "/logs" << std::endl;

@@ -211,12 +211,37 @@ TEST(ProgramDeathTest, TheSecondSignalEndsWhoDoesNotAsk) {
         {
           const Interruption interruption({.sigint = effect}, Duration::zero());
           raise(SIGINT);
-          raise(SIGTERM);
           raise(SIGINT);
           _exit(1);
         },
         testing::ExitedWithCode(kInterruptedCode), "");
   }
+}
+
+// As by Ctrl-C and then by kill, or as `poseidon keep` passes two of them on.
+TEST(ProgramDeathTest, TheSecondSignalEndsWhoDoesNotAskAlsoIfItIsOfAnotherKind) {
+  for (const int second : {SIGINT, SIGHUP}) {
+    EXPECT_EXIT(
+        {
+          const Interruption interruption({.sigterm = SignalEffect::kStop}, Duration::zero());
+          raise(SIGTERM);
+          raise(second);
+          _exit(1);
+        },
+        testing::ExitedWithCode(kInterruptedCode), "");
+  }
+}
+
+TEST(ProgramDeathTest, ASignalThatAsksForASnapshotIsNoFirstOne) {
+  EXPECT_EXIT(
+      {
+        Interruption interruption({.sighup = SignalEffect::kSnapshot}, Duration::zero());
+        raise(SIGHUP);
+        raise(SIGINT);
+        raise(SIGHUP);
+        _exit(interruption.TakeRequest() && interruption.Pending() ? 0 : 1);
+      },
+      testing::ExitedWithCode(0), "");
 }
 
 TEST(ProgramDeathTest, TwoSignalsRightAfterEachOtherAreOne) {
