@@ -200,7 +200,14 @@ class Watch {
   bool IsDispensable(size_t index) {
     if (!options_.goes_on_without || !options_.goes_on_without(index)) return false;
     const std::optional<ExitStatus>& status = daemons_[index].Poll();
-    return status && MayStartAgain(*status);
+    return status && (MayStartAgain(*status) || WasEndedAlone(index, *status));
+  }
+
+  // Where the job is ended from here, all its daemons end so.
+  bool WasEndedAlone(size_t index, const ExitStatus& status) const {
+    if (stopped_ || interrupted_ || late_) return false;
+    return options_.may_leave && options_.may_leave(index) &&
+           status.code == static_cast<int>(ExitCode::kInterrupted);
   }
 
   // Whether a daemon has died and another is to take its place: the scheduler, or another one while

@@ -28,6 +28,10 @@ struct WatchOptions {
   // Whether the job goes on without a daemon that was killed, by index: it is not started again,
   // and its death is no failure. Empty: without none.
   std::function<bool(size_t index)> goes_on_without;
+  // Whether a daemon may leave the job, by index. Where the job goes on without it, one that ends
+  // with kInterrupted was ended alone, as by a second SIGTERM, and counts as killed. Empty: none
+  // may.
+  std::function<bool(size_t index)> may_leave;
   // Tells the scheduler that a daemon is gone, by index, so that the others need not wait for its
   // silence; `cause` is "was killed by signal 6 (SIGABRT): Check failed: ...". Empty: it is not
   // told.

@@ -356,6 +356,10 @@ ExitCode JobCluster::Wait(Interruption& interruption) {
   if (options_.config.job.recovery().mode() == Recovery::SHRINK) {
     watch.goes_on_without = [this](size_t index) { return index > 0 && !IsLastServer(index); };
   }
+  if (options_.config.job.has_elastic()) {
+    const auto servers = static_cast<size_t>(options_.config.job.cluster().servers());
+    watch.may_leave = [servers](size_t index) { return index > servers; };
+  }
   watch.tell_lost = [this](size_t index, const std::string& cause) { TellLost(index, cause); };
   if (!options_.silent) {
     watch.say = [](const std::string& news) { std::cerr << "poseidon run: " << news << std::endl; };

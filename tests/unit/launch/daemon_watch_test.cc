@@ -47,6 +47,7 @@ class DaemonWatchTest : public testing::Test {
     options.interruption = interruption;
     options.restart = restart_;
     options.goes_on_without = goes_on_without_;
+    options.may_leave = may_leave_;
     options.has_started = has_started_;
     options.given_up = [this] { return std::exchange(given_up_, {}); };
     if (tells_lost_) {
@@ -87,6 +88,7 @@ class DaemonWatchTest : public testing::Test {
   std::vector<ChildProcess> daemons_;
   std::function<ChildProcess(size_t, int)> restart_;
   std::function<bool(size_t)> goes_on_without_;
+  std::function<bool(size_t)> may_leave_;
   std::function<bool(size_t)> has_started_;
   std::map<size_t, std::string> given_up_;  // when the watch begins
   std::vector<std::string> said_;
@@ -187,6 +189,29 @@ TEST_F(DaemonWatchTest, OfOneThatTheJobGoesOnWithoutTheSchedulerIsTold) {
   EXPECT_THAT(lost_, ElementsAre("1 was killed by signal 9 (SIGKILL)"));
   EXPECT_THAT(
       said_, ElementsAre(HasSubstr("; the job goes on without it, if others have the parameters")));
+}
+
+// As by a second SIGTERM, where it had to stay at the first (elastic.min_workers).
+TEST_F(DaemonWatchTest, OneThatMayLeaveAndIsEndedAtOnceIsLostAlone) {
+  Start("scheduler", "until [ -e " + directory_.Path("told") + " ]; do sleep 0.05; done");
+  Start("worker-0", "exit 130");
+  GoOnWithoutWorkers();
+  may_leave_ = goes_on_without_;
+  EXPECT_EQ(Watch().code, ExitCode::kSuccess);
+  EXPECT_THAT(lost_, ElementsAre("1 exited with code 130"));
+  EXPECT_THAT(said_, ElementsAre(HasSubstr("; the job goes on without it")));
+}
+
+TEST_F(DaemonWatchTest, WhereAJobIsEndedThoseWhoMayLeaveAreNotCalledLost) {
+  Interruption interruption({.sigint = SignalEffect::kStop});
+  raise(SIGINT);
+  Start("scheduler", "trap 'exit 130' INT; " + AwaitFinish() + "sleep 0.2; exit 130");
+  Start("worker-0", AwaitNews() + Finish() + "; exit 130");
+  GoOnWithoutWorkers();
+  may_leave_ = goes_on_without_;
+  EXPECT_EQ(Watch(&interruption).code, ExitCode::kInterrupted);
+  EXPECT_THAT(lost_, IsEmpty());
+  EXPECT_THAT(said_, ElementsAre(HasSubstr("training ends after an iteration")));
 }
 
 TEST_F(DaemonWatchTest, WhoIsGivenUpAndDoesNotEndIsKilledAndStartedAgain) {
