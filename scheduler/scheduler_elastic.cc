@@ -59,8 +59,11 @@ void SchedulerActor::OnLeaveRequest(const Envelope& envelope, Outbox& outbox) {
   std::optional<std::string> why_not;
   if (request.has_job_fingerprint() && request.job_fingerprint() != options_.job_fingerprint) {
     // An earlier job's port may be this one's by now.
-    why_not = "--config is of another job: " +
-              DescribeDifference(options_.job, request.has_job() ? &request.job() : nullptr);
+    const std::string fields =
+        DescribeFields(options_.job, request.has_job() ? &request.job() : nullptr);
+    why_not = "--config is not the one that this job runs with" +
+              (fields.empty() ? "" : " (" + fields + ")") +
+              "; give the job.prototxt in its output directory, or --scheduler=HOST:PORT";
   } else if (!HasBegun()) {
     why_not = "training has not begun; a worker that does not come to a job need not leave it";
   } else if (!members_.contains(worker)) {

@@ -34,12 +34,21 @@ std::string Describe(const std::string& line) {
          Short(values.substr(0, arrow));
 }
 
-// The fields that differ, for people; "" if none does.
-std::string DescribeFields(const Job& scheduler, const Job& node) {
+// 'name: "lenet"', whatever bytes are in it.
+std::string NameOf(const Job& job) {
+  Job named;
+  named.set_name(job.name());
+  return named.ShortDebugString();
+}
+
+}  // namespace
+
+std::string DescribeFields(const Job& scheduler, const Job* node) {
+  if (node == nullptr) return "";
   std::string report;
   MessageDifferencer differencer;
   differencer.ReportDifferencesToString(&report);
-  if (differencer.Compare(scheduler, node)) return "";
+  if (differencer.Compare(scheduler, *node)) return "";
   std::istringstream lines(report);
   std::vector<std::string> differences;
   for (std::string line; std::getline(lines, line);) differences.push_back(line);
@@ -49,15 +58,6 @@ std::string DescribeFields(const Job& scheduler, const Job& node) {
   return Describe(differences[0]) + "; and " + std::to_string(more) + " more field" +
          (more == 1 ? "" : "s");
 }
-
-// 'name: "lenet"', whatever bytes are in it.
-std::string NameOf(const Job& job) {
-  Job named;
-  named.set_name(job.name());
-  return named.ShortDebugString();
-}
-
-}  // namespace
 
 std::string DescribeDifference(const Job& scheduler, const Job* node) {
   if (node != nullptr && scheduler.run() != node->run()) {
@@ -73,7 +73,7 @@ std::string DescribeDifference(const Job& scheduler, const Job* node) {
            "none, "
            "so that `poseidon run` finds a free one";
   }
-  const std::string fields = node == nullptr ? "" : DescribeFields(scheduler, *node);
+  const std::string fields = DescribeFields(scheduler, node);
   return "its job config differs from the scheduler's" + (fields.empty() ? "" : ": " + fields) +
          "; every node of a job must be started from the same file";
 }

@@ -14,4 +14,8 @@ namespace poseidon {
 // not sent its config.
 std::string DescribeDifference(const Job& scheduler, const Job* node);
 
+// Only the first field that differs, with both values, and how many others do: "communication.lanes
+// is 2, the scheduler's is 1; and 3 more fields". "" if none does, or `node` is null.
+std::string DescribeFields(const Job& scheduler, const Job* node);
+
 }  // namespace poseidon

@@ -97,8 +97,17 @@ TEST_F(GuestsTest, AWorkerDoesNotLeaveAnotherJob) {
   *request.mutable_job() = options_.job;
   request.mutable_job()->set_name("another");
   AskThatLeaves(kWorkers[1], guest, request);
-  EXPECT_THAT(LeaveAnswer(), testing::StartsWith("2 --config is of another job: its job config "
-                                                 "differs from the scheduler's: name is"));
+  const std::string refusal = "2 --config is not the one that this job runs with (";
+  const std::string advice =
+      "; give the job.prototxt in its output directory, or --scheduler=HOST:PORT";
+  EXPECT_THAT(LeaveAnswer(), testing::AllOf(testing::StartsWith(refusal + "name is \"another\""),
+                                            testing::EndsWith(")" + advice)));
+  // As in the file that `poseidon run` was given.
+  *request.mutable_job() = options_.job;
+  request.mutable_job()->set_run(options_.job.run() + 1);
+  AskThatLeaves(kWorkers[1], guest, request);
+  EXPECT_THAT(LeaveAnswer(), testing::AllOf(testing::StartsWith(refusal + "run is "),
+                                            testing::EndsWith(")" + advice)));
   request.set_job_fingerprint(options_.job_fingerprint);
   AskThatLeaves(kWorkers[1], guest, request);
   EXPECT_THAT(LeaveAnswer(), testing::HasSubstr("can't leave: the config has no `elastic`"));
