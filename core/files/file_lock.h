@@ -7,7 +7,8 @@
 namespace poseidon {
 
 // Whether a lock was refused with this error (errno) as the file system has no locks, which some
-// network file systems have not. Pure.
+// network file systems have not. With ENOLCK that may pass: from NFS it also says that the lock
+// service does not answer. Pure.
 bool HasNoLocks(int error);
 
 // Held until it is destroyed, which removes the file, or the process ends, however it ends.

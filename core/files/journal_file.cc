@@ -152,6 +152,12 @@ void JournalFile::Fail(const std::string& what) const {
 
 void JournalFile::Lock() {
   if (flock(descriptor_, LOCK_EX | LOCK_NB) == 0) return;
+  if (errno == ENOLCK) {
+    throw Error(ExitCode::kFailure,
+                "can't lock " + path_ + ": " + std::strerror(ENOLCK) +
+                    "; its file system has no locks, or its lock service does not answer: start "
+                    "that, or choose another place");
+  }
   if (HasNoLocks(errno)) {
     throw ConfigError("can't lock " + path_ + ": " + std::strerror(errno) +
                       "; its file system has no locks, and two programs could write there at once; "

@@ -30,7 +30,7 @@ class JournalFile {
   // Opens the file, which is made if it is not there, and reads it. `owner` says who has it, for
   // whoever comes later. Throws ConfigError if somebody has it, with who that is, if its file
   // system has no locks, or if it is not a journal; Error of kDataError if it is damaged; Error of
-  // kFailure if it can't be read or written.
+  // kFailure if it can't be read, written or, just now, locked.
   JournalFile(const std::string& path, const std::string& owner);
   ~JournalFile();
   JournalFile(const JournalFile&) = delete;
