@@ -31,7 +31,7 @@ constexpr int64_t kHalvingBytesOverNetwork = 256 << 10;
 // over 1 Gb/s the ring wins from 64 KiB on (3 ranks).
 constexpr int64_t kBinaryBlocksBytes = 32 << 10;
 
-// Of a call; their index is a frame's priority, an int.
+// Of a call; their index is an int here, and 32 bits of a frame.
 constexpr int64_t kMostChunks = 1 << 30;
 
 constexpr int kFloatBits = 40;

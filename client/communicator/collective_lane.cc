@@ -111,7 +111,7 @@ void CollectiveLane::SendFrames(const Part& part, Outbox& outbox) {
     envelope.chunk = part.chunk;
     envelope.step = static_cast<uint32_t>(frame.step);
     // A chunk that began earlier goes on first, so that what was just added is still in the cache.
-    envelope.priority = static_cast<int>(part.chunk);
+    envelope.priority = part.chunk;
     envelope.body = std::move(frame.body);
     outbox.Send(std::move(envelope));
   }
