@@ -135,6 +135,8 @@ std::unique_ptr<Journal> OpenJournal(const JobConfig& config, Interruption& inte
 }
 
 // Of a job without a past it answers at once, however long the scheduler's name takes to be found.
+// Only the file that says where it is comes later (Announce), once the job's port is this
+// scheduler's.
 std::unique_ptr<JobMonitor> OpenMonitor(const Job& job, const Journal* journal) {
   if (!job.has_monitor()) return nullptr;
   auto monitor = std::make_unique<JobMonitor>(job, FLAGS_out);

@@ -83,6 +83,7 @@ void JobMonitor::Listen(const Monitor& monitor, const MonitorFile& left) {
 
 void JobMonitor::Announce() {
   if (url_file_.empty()) return;
+  announced_ = true;
   try {
     WriteFileAtomically(url_file_, FormatMonitorFile(where_));
   } catch (const Error& error) {
@@ -95,7 +96,8 @@ JobMonitor::~JobMonitor() {
   board_.Close();
   server_.reset();
   std::error_code ignored;
-  if (!url_file_.empty() && TextIn(url_file_) == FormatMonitorFile(where_)) {
+  // Before it has announced the file is that of the scheduler before, whose port it may have got.
+  if (announced_ && TextIn(url_file_) == FormatMonitorFile(where_)) {
     std::filesystem::remove(url_file_, ignored);
   }
 }

@@ -34,7 +34,7 @@ class JobMonitor {
   // token can't be read, or nothing can listen there.
   JobMonitor(const Job& job, const std::string& out);
   // Waits for those who follow the job, as MonitorServer does; meanwhile the file says where it is.
-  // One that another monitor has written stays.
+  // One that another monitor has written stays, and so does any if this one has not announced.
   ~JobMonitor();
   JobMonitor(const JobMonitor&) = delete;
   JobMonitor& operator=(const JobMonitor&) = delete;
@@ -55,8 +55,9 @@ class JobMonitor {
 
   StatusTracker tracker_;
   StatusBoard board_;
-  std::string url_file_;                 // empty: there is none
-  MonitorFile where_;                    // what it says
+  std::string url_file_;  // empty: there is none
+  MonitorFile where_;     // what it says
+  bool announced_ = false;
   std::optional<MonitorServer> server_;  // until the end
   Time published_{};
 };

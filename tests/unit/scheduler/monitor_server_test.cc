@@ -427,6 +427,23 @@ TEST_F(MonitorUrlTest, StaysThatOfTheJobWhenAnotherMonitorEnds) {
   EXPECT_EQ(url, monitor.url());
 }
 
+// As by a scheduler in a killed one's place that is ended before it has the job's port.
+TEST_F(MonitorUrlTest, StaysThatOfAKilledJobWhenNobodyHasTakenItOver) {
+  std::string left;
+  {
+    JobMonitor killed(job_, out_);
+    killed.Announce();
+    std::ostringstream text;
+    text << std::ifstream(path_).rdbuf();
+    left = text.str();
+  }
+  std::ofstream(path_) << left;
+  { const JobMonitor interrupted(job_, out_); }
+  std::ostringstream text;
+  text << std::ifstream(path_).rdbuf();
+  EXPECT_EQ(text.str(), left);
+}
+
 // By which it can be told from one that has its port when the job was killed.
 TEST_F(MonitorUrlTest, NamesTheMonitorOfAJobWhoeverItsSchedulerIs) {
   const auto announce = [this] {
