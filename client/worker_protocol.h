@@ -150,6 +150,8 @@ class WorkerProtocol {
   // The worker wants to leave the job. The scheduler ends it when it can be done without, or says
   // why it can't.
   void Leave(Outbox& outbox);
+  // Whether it does, also where the scheduler has not heard so.
+  bool leaves() const { return leaves_; }
 
   // `report` lacks only what the plans have counted, buckets, peers and dropped frames, and the
   // pace.

@@ -486,10 +486,10 @@ void WorkerSession::WriteTrace() const {
 
 void WorkerSession::Fail(const Error& error) {
   if (finished_) return;  // Left is an Error, too, and nothing to tell anybody
+  wire::End end = MakeEnd(error.exit_code(), error.what());
+  end.set_left(protocol_.leaves());
   Do([&](Outbox& outbox) {
-    protocol_.SendToScheduler(
-        MakeEnvelope(MessageKind::kFailed, kScheduler, MakeEnd(error.exit_code(), error.what())),
-        outbox);
+    protocol_.SendToScheduler(MakeEnvelope(MessageKind::kFailed, kScheduler, end), outbox);
   });
   GiveUp(error);
 }

@@ -242,7 +242,9 @@ TEST_F(WorkerProtocolTest, SaysAgainWhatMayHaveBeenLostWithAConnection) {
 
 TEST_F(WorkerProtocolTest, AsksAgainToLeave) {
   Join();
+  EXPECT_FALSE(protocol_.leaves());
   protocol_.Leave(outbox_);
+  EXPECT_TRUE(protocol_.leaves());
   Join();
   EXPECT_THAT(Sent(), IsEmpty()) << "there is nothing to leave yet";
   protocol_.Declare(ModelSpec(), {}, outbox_);

@@ -10,6 +10,39 @@ namespace {
 
 class SchedulerRequestsTest : public SchedulerTest {};
 
+// By two SIGTERMs, before it has the plan in which it could ask to leave.
+class EndedLeaverTest : public SchedulerTest {
+ protected:
+  EndedLeaverTest() : SchedulerTest(Options()) {}
+
+  static SchedulerOptions Options() {
+    SchedulerOptions options = TwoWorkers(Recovery::SHRINK);
+    options.job.mutable_elastic()->set_min_workers(1);
+    return options;
+  }
+
+  void EndWorker1() {
+    wire::End end = MakeEnd(ExitCode::kInterrupted, "interrupted");
+    end.set_left(true);
+    Tell(kWorkers[1], MessageKind::kFailed, end);
+  }
+};
+
+TEST_F(EndedLeaverTest, IsLostAloneOnceTrainingHasBegun) {
+  BeginTraining();
+  EndWorker1();
+  EXPECT_TRUE(HasSent(MessageKind::kHold));
+  Hold();
+  SayReady();
+  EXPECT_TRUE(HasSent(MessageKind::kStart));
+}
+
+TEST_F(EndedLeaverTest, EndsAJobThatHasNotBegun) {
+  RegisterAll();
+  EndWorker1();
+  EXPECT_THAT(TakeEnd(), testing::StartsWith("3 worker 1"));
+}
+
 // The snapshot of the stop's iteration can be written when all have gone back.
 TEST_F(SchedulerRequestsTest, AStopInARecoveryIsForWhenTheJobGoesOn) {
   BeginTraining();
