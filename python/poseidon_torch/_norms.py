@@ -9,6 +9,8 @@ import torch.distributed as dist
 
 from ._errors import ConfigError
 
+_EMBEDDINGS = (torch.nn.Embedding, torch.nn.EmbeddingBag)
+
 
 def check_norms(model: torch.nn.Module, workers: int) -> None:
     """Raises ConfigError for a SyncBatchNorm that nothing synchronizes: without a process group of torch.distributed's it
@@ -39,10 +41,21 @@ def check_max_norms(model: torch.nn.Module, workers: int) -> None:
     which are others on each worker, so that the workers' parameters would not stay the same.
     """
     for name, module in model.named_modules():
-        scales = isinstance(module, (torch.nn.Embedding, torch.nn.EmbeddingBag))
-        if scales and module.max_norm is not None and module.weight.requires_grad and workers > 1:
+        if workers > 1 and _has_max_norm(module) and module.weight.requires_grad:
+            kind = getattr(module, "original_name", type(module).__name__)
             raise ConfigError(
-                f"{name or 'the model'} is an {type(module).__name__} with max_norm, which scales the rows of each worker's "
+                f"{name or 'the model'} is an {kind} with max_norm, which scales the rows of each worker's "
                 "own batch in place, so that the workers' parameters would part; leave max_norm out, and scale all rows "
                 "after step(), on all workers alike"
             )
+
+
+def _has_max_norm(module: torch.nn.Module) -> bool:
+    """Of an embedding, also of one that torch.jit has scripted or traced."""
+    if isinstance(module, _EMBEDDINGS):
+        return module.max_norm is not None
+    names = [kind.__name__ for kind in _EMBEDDINGS]
+    if not isinstance(module, torch.jit.ScriptModule) or module.original_name not in names:
+        return False
+    # A traced one has what it does, and not why.
+    return getattr(module, "max_norm", None) is not None or "embedding_renorm" in str(module.graph)

@@ -29,6 +29,7 @@ from one_process import OneProcess, pass_of, psd, sgd
 from poseidon_torch import _library, c10d
 from poseidon_torch._fresh_part import fresh_part, say_missing
 from poseidon_torch._job import Daemon, machines_of
+from poseidon_torch._norms import check_max_norms
 from poseidon_torch._program_end import EndNotes
 from poseidon_torch._untrained import Untrained, values_of
 
@@ -241,6 +242,16 @@ class Job(OneProcess):
             options = {"update": "server"}
             self.expect_refusal("1 is an EmbeddingBag with max_norm", model, sgd(model), **options)
         psd.distribute(model, sgd(model))  # alone, nobody has other rows
+
+    def test_rows_that_a_forward_pass_of_torch_jit_scales(self):
+        for kind in (torch.nn.Embedding, torch.nn.EmbeddingBag):
+            rows = torch.tensor([[0, 1]])
+            made_by = torch.jit.script, lambda part: torch.jit.trace(part, (rows,))
+            for make in made_by:
+                model = torch.nn.Sequential(make(kind(4, 4, max_norm=1.0)))
+                with self.assertRaisesRegex(psd.ConfigError, f"0 is an {kind.__name__} with max"):
+                    check_max_norms(model, 2)
+                check_max_norms(torch.nn.Sequential(make(kind(4, 4))), 2)
 
     def test_a_step_of_passes_that_nobody_has_heard_of(self):
         for options in ({}, {"overlap": "forward"}, {"update": "server"}):
