@@ -93,10 +93,9 @@ def _own_random_numbers(model: torch.nn.Module, example: Example) -> ContextMana
 def unchanged(model: torch.nn.Module) -> Iterator[None]:
     """Buffers, as BatchNorm's statistics, are what they were afterwards, also where passes put others in their place."""
     before = [
-        (module._buffers, name, buffer, buffer.clone())
+        (module._buffers, name, buffer, None if buffer is None else buffer.clone())
         for module in model.modules()
         for name, buffer in module._buffers.items()
-        if buffer is not None
     ]
     try:
         yield
@@ -104,4 +103,5 @@ def unchanged(model: torch.nn.Module) -> Iterator[None]:
         with torch.no_grad():
             for buffers, name, buffer, value in before:
                 buffers[name] = buffer
-                buffer.copy_(value)
+                if buffer is not None:
+                    buffer.copy_(value)

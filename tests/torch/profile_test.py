@@ -59,16 +59,19 @@ class ProfileTest(unittest.TestCase):
                 super().__init__(4, 4)
                 self.register_buffer("mean", torch.zeros(4))
                 self.register_buffer("passes", torch.zeros(()))
+                self.register_buffer("first", None)
 
             def forward(self, input):
                 self.mean = 0.9 * self.mean + 0.1 * input.mean(0)
                 self.passes = self.passes + 1
+                self.first = input if self.first is None else self.first
                 return super().forward(input)
 
         model, inputs = torch.nn.Sequential(Averaged()), torch.ones(8, 4)
         buffers = list(model.buffers())
         for passes in (lambda: Trace(model, inputs), lambda: psd.profile(model, inputs)):
             passes()
+            self.assertIsNone(model[0].first)
             for buffer, before in zip(model.buffers(), buffers):
                 self.assertIs(buffer, before)
                 self.assertFalse(buffer.any())
