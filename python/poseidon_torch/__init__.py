@@ -399,8 +399,8 @@ def shutdown() -> None:
 
     Raises PoseidonError where workers ended with different parameters, or could not end together.
     """
-    if _process.session is not None:
-        _process.session.expect_none_waits()
+    for part in filter(None, (_process.session, _process.exchange)):
+        part.expect_no_call()
     failure = failure_of(sys.exc_info()[1])
     if failure is not None:
         _give_up(f"its program was ended by {failure}")

@@ -244,6 +244,9 @@ class Rounds:
         """For the job's progress: this worker's loss, the last of a round counts."""
         self._loss = loss
 
+    def expect_no_call(self) -> None:
+        """While none of the session's waits; where none does, what is exchanged is sent in no pass."""
+
     def finish(self) -> None:
         """After the last step: what has been learned since the last exchanges is exchanged, then the others are waited
         for."""

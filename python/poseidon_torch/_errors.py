@@ -41,6 +41,14 @@ def called_within_a_call() -> PoseidonError:
     )
 
 
+def called_within_an_update() -> PoseidonError:
+    """Of what reads or writes parameters while layers get the last step, as who saves a model would find a part of it."""
+    return PoseidonError(
+        "called while layers are updated, as by a signal's handler, a hook of all optimizers' steps or another thread; do "
+        "that between iterations"
+    )
+
+
 def error_of(message: str, exit_code: int) -> PoseidonError:
     """The error of a code of docs/errors.md, of its class."""
     classes = {2: ConfigError, 3: PeerLost, 4: DeadlineExceeded}

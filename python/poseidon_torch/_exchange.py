@@ -14,7 +14,6 @@ import functools
 import itertools
 import threading
 import time
-import weakref
 from typing import Dict, Iterator, List, Optional, Set, Union
 
 import torch
@@ -27,8 +26,8 @@ from ._device_copies import DeviceCopies, Pair, give_back_pinned, pinned_block
 from ._forward_overlap import ForwardOverlap, LayerSteps
 from ._layer_clock import LayerClock
 from ._layers import Layer, alike, check_digits, view_of
-from ._local_gradients import LocalGradients
-from ._errors import ConfigError
+from ._local_gradients import BackwardPass, LocalGradients, left_backward
+from ._errors import ConfigError, called_within_a_call
 from ._library import LayerSpec, Session
 from ._moments import timed_device
 from ._recovery import RecoveringSession
@@ -75,8 +74,7 @@ class Exchange:
         self._layers = layers
         self._lock = threading.RLock()
         self._synchronizing = True
-        # What ends the pass under way; autograd alone has it, and drops it when an exception ends the pass.
-        self._end_of_pass: Optional[weakref.ReferenceType] = None
+        self._pass = BackwardPass()
         self._loss: Union[float, torch.Tensor] = float("nan")
         self._layer_of = {
             id(slot.parameter): index for index, layer in enumerate(layers) for slot in layer.slots
@@ -140,10 +138,15 @@ class Exchange:
         if self._forward is not None:
             self._forward.synchronize()
 
+    def expect_no_call(self) -> None:
+        """Raises PoseidonError to a signal's handler that runs in the midst of a pass or an update."""
+        if self._pass.is_under_way() or self._is_updating():
+            raise called_within_a_call()
+
     def finish(self) -> None:
         """After the last iteration: waits for the others, whose parameters the scheduler compares."""
         if any(self._pushed):
-            self._check_left()
+            self._check_not_left()
         if self._servers is not None:
             self._forward.check_stepped()
         self.synchronize()
@@ -217,33 +220,30 @@ class Exchange:
         self._waiting = [len(layer.slots) for layer in self._layers]
         self._pushed = [False] * len(self._layers)
         self._unused.clear()
-        self._end_of_pass = None
 
     def _begin_backward(self) -> None:
-        if self._end_of_pass is not None:
-            self._check_left()
+        if self._pass.is_under_way():
             return
+        self._check_not_left()
         self._changes.check()
         if self._servers is not None:
             self._servers.send_settings()
-        end = functools.partial(self._on_backward_done)
-        self._end_of_pass = weakref.ref(end)
-        torch.autograd.Variable._execution_engine.queue_callback(end)
+        self._pass.begin(self._on_backward_done)
 
     def _is_in_pass(self) -> bool:
         """Whether a backward pass is under way; not while layers are updated, though it be in one."""
-        if self._end_of_pass is None or self._end_of_pass() is None:
-            return False
-        return self._forward is None or not self._forward.updating
+        return self._pass.is_under_way() and not self._is_updating()
 
-    def _check_left(self) -> None:
+    def _is_updating(self) -> bool:
+        return self._forward is not None and self._forward.updating
+
+    def _check_not_left(self) -> None:
         """The others wait for what an earlier pass has not sent, and would take this one's for it."""
-        if self._end_of_pass() is None:
-            raise ConfigError(
-                "an earlier backward() was left by an exception when gradients of it were on their way, so that this "
-                "worker can neither go on nor end its training; let the exception end the program, and begin again from "
-                "a checkpoint"
-            )
+        if not self._pass.was_left():
+            return
+        # The session first, if it has ended. Else it says nothing: what has not left is fresh, or on its way.
+        self._shared.wait_fresh(self._pushed.index(False) if False in self._pushed else 0)
+        raise left_backward(any(self._pushed))
 
     def _on_factors(self, index: int, top: torch.Tensor, bottom: torch.Tensor) -> None:
         with self._lock:
@@ -405,10 +405,11 @@ class Exchange:
             self._forget_backward()
             if self._forward is not None:
                 self._forward.gradients_left()
-                return
-            # Those that have left first, so that the last ones are under way while the others' means are copied.
-            for index in reversed(range(len(self._layers))):
-                self._take_mean(index)
+            else:
+                # Those that have left first, so that the last ones are under way while the others' means are copied.
+                for index in reversed(range(len(self._layers))):
+                    self._take_mean(index)
+            self._pass.forget()
 
     def _report_layer_times(self) -> None:
         times = self._clock.end_iteration() if self._clock is not None else None

@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 from ._hooks import OwnHook
 from ._layers import Layer
 from ._local_gradients import LocalGradients
-from ._errors import ConfigError, called_within_a_call
+from ._errors import ConfigError, called_within_an_update
 from ._server_update import ServerUpdate
 
 # Optimizers whose step of one parameter needs nothing of the others, so that layers can be updated on their own.
@@ -338,7 +338,7 @@ class ForwardOverlap:
 
     def _update_all(self, wanted: Set[int]) -> None:
         if self.updating:
-            raise called_within_a_call()  # who saves the model would find a part of the step in it
+            raise called_within_an_update()
         self.updating = True
         try:
             for layer in sorted(wanted):

@@ -476,7 +476,7 @@ class Session:
         """Waits for another worker's, which are written there."""
         self._call("session_await_statistics", self._call.handle, *statistics)
 
-    def expect_none_waits(self) -> None:
+    def expect_no_call(self) -> None:
         """Raises PoseidonError to a signal's handler that runs while a call waits, which goes on afterwards."""
         self._call.expect_none_waits()
 

@@ -1,10 +1,47 @@
 """Gradients are a worker's own until a backward pass outside of no_sync() that has exchanged them returns."""
 
-from typing import Callable, Container, Set
+import functools
+import weakref
+from typing import Callable, Container, Optional, Set
 
 import torch
 
 from ._errors import ConfigError
+
+
+class BackwardPass:
+    """One outside of no_sync(), from its first gradient to its end. One thread at a time."""
+
+    def __init__(self):
+        # What ends it; autograd alone has it, and drops it when an exception ends the pass.
+        self._end: Optional[weakref.ReferenceType] = None
+
+    def begin(self, on_end: Callable[[], None]) -> None:
+        """In a hook of the pass, at the end of which `on_end` is called."""
+        end = functools.partial(on_end)
+        self._end = weakref.ref(end)
+        torch.autograd.Variable._execution_engine.queue_callback(end)
+
+    def forget(self) -> None:
+        """It has ended."""
+        self._end = None
+
+    def is_under_way(self) -> bool:
+        """Also in `on_end`."""
+        return self._end is not None and self._end() is not None
+
+    def was_left(self) -> bool:
+        """By an exception."""
+        return self._end is not None and self._end() is None
+
+
+def left_backward(sent: bool) -> ConfigError:
+    """Of what comes after a pass that was left; `sent`: whether the others have gradients of it, and wait for more."""
+    what = "can neither go on nor end its training" if sent else "can't go on"
+    return ConfigError(
+        f"an earlier backward() was left by an exception, so that this worker {what}; let the exception end the program, "
+        "and begin again from a checkpoint"
+    )
 
 
 class LocalGradients:

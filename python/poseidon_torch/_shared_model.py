@@ -76,15 +76,18 @@ class SharedModel:
         """They are there."""
         self.session.gradient_ready(index + self._extra)
 
+    def wait_fresh(self, index: int) -> None:
+        """For the exchange of layer `index` of the iteration before; raises what has ended the session."""
+        self.session.wait_fresh(index + self._extra)
+
     def wait_for_mean(self, index: int) -> List[torch.Tensor]:
         """The mean of all workers' gradients of the iteration before, by parameter, when it is there."""
-        number = index + self._extra
-        self.session.wait_fresh(number)
-        return self.layers[index].views(self.session.mean_gradient_memory(number))
+        self.wait_fresh(index)
+        return self.layers[index].views(self.session.mean_gradient_memory(index + self._extra))
 
     def wait_for_values(self, index: int) -> List[torch.Tensor]:
         """The new values, by parameter, where servers update."""
-        self.session.wait_fresh(index + self._extra)
+        self.wait_fresh(index)
         return self._values(index)
 
     def sent_with(self, index: int) -> range:

@@ -70,14 +70,18 @@ class Deferred(unittest.TestCase):
             for name, value in expected.items():
                 self.assertTrue(value.equal(found[name]), name)
 
-    def test_the_state_for_a_signal_handler_that_runs_while_a_layer_is_updated_is_refused(self):
+    def test_the_state_and_shutdown_are_refused_while_a_layer_is_updated(self):
         ours, plain = self.train()
         updates = psd._process.exchange._forward._updates  # pylint: disable=protected-access
         update, interrupted = updates.update, []
 
         def update_and_handle(layers):
-            with self.assertRaisesRegex(psd.PoseidonError, "called by a signal's handler while"):
+            with self.assertRaisesRegex(
+                psd.PoseidonError, "called while layers are updated, as by"
+            ):
                 ours.state_dict()
+            with self.assertRaisesRegex(psd.PoseidonError, "called by a signal's handler while"):
+                psd.shutdown()
             interrupted.append(layers)
             update(layers)
 

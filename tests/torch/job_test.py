@@ -316,6 +316,62 @@ class Job(OneProcess):
                 hook.remove()
             psd.shutdown()
 
+    def test_a_shutdown_in_the_midst_of_a_backward_pass_is_refused(self):
+        """As by a signal's handler, while a gradient is copied to memory that it would free."""
+        self.init()
+        model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
+        psd.distribute(model, sgd(model))
+        plain = copy.deepcopy(model)
+        refused = []
+
+        def handle(_gradient):
+            with self.assertRaisesRegex(
+                psd.PoseidonError, "while another call is under way"
+            ) as said:
+                psd.shutdown()
+            refused.append(said)
+
+        hidden = model[0](torch.ones(2, 4))
+        hidden.register_hook(handle)
+        exchange = psd._process.exchange  # pylint: disable=protected-access
+        # Asked of each parameter before its mean is copied.
+        with mock.patch.object(exchange, "_is_used", lambda _: handle(None) is None):
+            model[1](hidden).sum().backward()
+        self.assertEqual(len(refused), 1 + 4)
+        plain(torch.ones(2, 4)).sum().backward()
+        for ours, theirs in zip(model.parameters(), plain.parameters()):
+            torch.testing.assert_close(ours.grad, theirs.grad)
+        psd.shutdown()
+
+    def test_a_backward_pass_that_a_lost_worker_has_ended(self):
+        self.init()
+        model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
+        psd.distribute(model, sgd(model))
+        session = psd._process.session  # pylint: disable=protected-access
+        lost = mock.Mock(side_effect=psd.PeerLost("worker 1 is silent", 3))
+        names = "gradient_ready", "wait_fresh", "finish"
+        hidden = model[0](torch.ones(2, 4))
+        # When the first gradient has left. From then on each call raises what has ended the session.
+        hidden.register_hook(lambda _: session.__dict__.update(dict.fromkeys(names, lost)))
+        for again in (lambda: model[1](hidden).sum().backward(), psd.shutdown):
+            with self.assertRaisesRegex(psd.PeerLost, "worker 1 is silent"):
+                again()
+
+    def test_a_backward_pass_that_was_left_before_it_has_sent_anything(self):
+        self.init()
+        model = torch.nn.Linear(4, 4)
+        psd.distribute(model, sgd(model))
+        bad = mock.Mock(side_effect=ValueError("bad"))
+        # After the one that counts the layer's gradients, of which there are two.
+        hooks = [one.register_post_accumulate_grad_hook(bad) for one in model.parameters()]
+        with self.assertRaisesRegex(ValueError, "bad"):
+            model(torch.ones(2, 4)).sum().backward()
+        for hook in hooks:
+            hook.remove()
+        with self.assertRaisesRegex(psd.ConfigError, "left by an exception.* worker can't go on;"):
+            model(torch.ones(2, 4)).sum().backward()
+        psd.shutdown()
+
     def test_a_model_that_becomes_float64_later(self):
         inputs = torch.ones(2, 4)
         for options in ({}, {"example": inputs, "policy": "ALL_SFB"}, {"overlap": "forward"}):
