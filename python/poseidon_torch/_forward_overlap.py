@@ -8,8 +8,9 @@ what waits is that its result takes its place; then step() may also wait for all
 
 import functools
 import itertools
+import sys
 import types
-from typing import Callable, Dict, Iterable, List, Optional, Set, Union
+from typing import Callable, Dict, Iterable, List, Optional, Set, Tuple, Union
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -193,14 +194,20 @@ class ForwardOverlap:
         self.updating = False  # whether layers get the last step() now
         self._gradients_pending = False
         self._needs: Dict[int, Set[int]] = {}  # by id of a module: layers
-        self._stack: List[torch.nn.Module] = []
+        # Modules whose forward passes are under way, with PyTorch's frames that make them.
+        self._stack: List[Tuple[torch.nn.Module, types.FrameType]] = []
         self._trace: Optional[_UseTrace] = None
         self._traced = False
         self._called: Set[int] = set()  # ids of modules, in the first forward pass
         self._owners = [_owners(model, layer.module) for layer in layers]
         self._at_start: Set[int] = set()  # layers that are used outside any module's forward
         self._not_there: Dict[tuple, torch.Tensor] = {}  # by id, device and type of a parameter
-        self._handles = self._install(model)
+        self._handles: list = []
+        try:
+            self._install(model)
+        except BaseException:
+            self.remove()
+            raise
 
     def gradients_left(self) -> None:
         """All of a backward pass' gradients are on their way; p.grad is of no use until the update."""
@@ -230,9 +237,9 @@ class ForwardOverlap:
         for handle in self._handles:
             handle.remove()
         self._optimizer.step = self._step
-        del self._optimizer.zero_grad
+        vars(self._optimizer).pop("zero_grad", None)  # it may have failed before
 
-    def _install(self, model: torch.nn.Module) -> list:
+    def _install(self, model: torch.nn.Module) -> None:
         optimizer = self._optimizer
         kind = type(optimizer)
 
@@ -248,10 +255,9 @@ class ForwardOverlap:
 
         optimizer.step = types.MethodType(step, optimizer)
         optimizer.zero_grad = types.MethodType(zero_grad, optimizer)
-        handles = [
-            optimizer.register_state_dict_pre_hook(lambda *_: self.synchronize()),
-            optimizer.register_load_state_dict_pre_hook(lambda *_: self.synchronize()),
-        ]
+        handles = self._handles
+        handles.append(optimizer.register_state_dict_pre_hook(lambda *_: self.synchronize()))
+        handles.append(optimizer.register_load_state_dict_pre_hook(lambda *_: self.synchronize()))
         before_saving = OwnHook(lambda *_: self.synchronize())
         before_loading = OwnHook(self._before_loading)
         for module in model.modules():
@@ -264,7 +270,6 @@ class ForwardOverlap:
         for module in [] if self._at_once else model.modules():
             handles.append(module.register_forward_pre_hook(before))
             handles.append(module.register_forward_hook(after, always_call=True))
-        return handles
 
     def _before_loading(self, *_) -> None:
         self._updates.check_loading()
@@ -363,23 +368,26 @@ class ForwardOverlap:
                 slot.parameter.grad = None
 
     def _leave_forward(self) -> None:
-        """A pass that an interrupt has ended, after which PyTorch calls no hooks: they are for an Exception only."""
+        """A pass that has ended, also one that an interrupt has."""
         self._stack.clear()
         if self._trace is not None:
             self._trace.__exit__(None, None, None)
             self._trace = None
 
     def _before_forward(self, module: torch.nn.Module, _arguments) -> None:
-        if self._stack and self._stack[0] is module:
-            self._leave_forward()
+        caller = sys._getframe(2)  # of the hook
+        # After an interrupt PyTorch has called no hooks: these are for an Exception only.
+        while self._stack and not _is_within(caller, self._stack[-1][1]):
+            self._stack.pop()
         if not self._stack:
+            self._leave_forward()
             # A test may go another way through the model than the first pass went.
             by_layer = self._traced and torch.is_grad_enabled()
             self._update_all(self._at_start if by_layer else self._outstanding)
             if not self._traced:
                 self._trace = _UseTrace(self._used)
                 self._trace.__enter__()
-        self._stack.append(module)
+        self._stack.append((module, caller))
         if not self._traced:
             self._called.add(id(module))
         self._update_all(self._needs.get(id(module), set()))
@@ -403,7 +411,14 @@ class ForwardOverlap:
     def _used(self, parameter: torch.Tensor) -> None:
         layer = self._layer_of.get(id(parameter))
         if layer is not None and self._stack:
-            self._needs.setdefault(id(self._stack[-1]), set()).add(layer)
+            self._needs.setdefault(id(self._stack[-1][0]), set()).add(layer)
+
+
+def _is_within(frame: Optional[types.FrameType], outer: types.FrameType) -> bool:
+    """Whether `outer` has come to `frame` by calls."""
+    while frame is not None and frame is not outer:
+        frame = frame.f_back
+    return frame is not None
 
 
 def _owners(model: torch.nn.Module, module: torch.nn.Module) -> List[int]:

@@ -44,13 +44,13 @@ def sgd(model):
 
 
 class Deferred(unittest.TestCase):
-    def train(self, optimizer_of=sgd, passes=2, schedule=None, **options):
+    def train(self, optimizer_of=sgd, passes=2, schedule=None, model_of=Net, **options):
         """Two models after the same passes: ours, and the plain one."""
         scratch = tempfile.TemporaryDirectory(prefix="poseidon_torch_test.")
         self.addCleanup(scratch.cleanup)
         psd.init(out=scratch.name)
         self.addCleanup(psd.shutdown)
-        models = Net(), Net()
+        models = model_of(), model_of()
         optimizers = [optimizer_of(model) for model in models]
         psd.distribute(models[0], optimizers[0], **{"overlap": "forward", **options})
         for model, optimizer in zip(models, optimizers):
@@ -146,6 +146,50 @@ class Deferred(unittest.TestCase):
                 psd.synchronize()
                 self.assertTrue(ours(INPUTS).equal(plain(INPUTS)))
             psd.shutdown()
+
+    def test_another_module_after_a_forward_pass_that_an_interrupt_has_left(self):
+        # Each layer by itself, so that not all have come with the first one.
+        options = {"policy": "ALL_PS", "bucket_bytes": 0}
+        ours, plain = self.train(model_of=lambda: torch.nn.Sequential(Net()), **options)
+        with mock.patch.object(ours[0].first, "forward", side_effect=KeyboardInterrupt):
+            with self.assertRaises(KeyboardInterrupt):
+                ours(INPUTS)
+        with torch.no_grad():
+            self.assertTrue(ours[0](INPUTS, tied=True).equal(plain[0](INPUTS, tied=True)))
+
+    def test_a_model_that_calls_itself(self):
+        class Again(Net):
+            """Uses a part for a second time behind the pass within."""
+
+            def forward(self, features, tied=True):
+                return (
+                    self(features, tied=False) @ self.second.weight
+                    if tied
+                    else super().forward(features)
+                )
+
+        ours, plain = self.train(model_of=Again, passes=4)
+        psd.synchronize()
+        self.assertTrue(ours(INPUTS).equal(plain(INPUTS)))
+        needs = psd._process.exchange._forward._needs  # pylint: disable=protected-access
+        self.assertIn(1, needs[id(ours)])
+
+    def test_hooks_that_could_not_all_be_set_do_not_stay(self):
+        scratch = tempfile.TemporaryDirectory(prefix="poseidon_torch_test.")
+        self.addCleanup(scratch.cleanup)
+        model = Net()
+        optimizer = sgd(model)
+        for name in ("register_forward_hook", "register_state_dict_pre_hook"):
+            psd.init(out=scratch.name)
+            with mock.patch.object(torch.nn.Module, name, side_effect=ValueError("none")):
+                with self.assertRaisesRegex(ValueError, "none"):
+                    psd.distribute(model, optimizer, overlap="forward", policy="ALL_RING")
+            before = model.first.weight.detach().clone()
+            model(INPUTS).square().sum().backward()
+            optimizer.step()
+            self.assertFalse(model.first.weight.equal(before))
+            optimizer.zero_grad(set_to_none=False)
+            self.assertFalse(model.first.weight.grad.any())
 
     def test_a_rate_in_a_tensor(self):
         ours, plain = self.train(
