@@ -177,7 +177,7 @@ class Exchange:
         # By the times that the clock measures, and once.
         self._plan_may_change = self._clock is not None
         overlap_by = functools.partial(
-            ForwardOverlap, model, optimizer, self._layers, self._shared.sent_with, self._local
+            ForwardOverlap, model, optimizer, self._layers, self._shared, self._local
         )
         if self._servers is not None:
             self._servers.begin(self._session, self._take_values_late)

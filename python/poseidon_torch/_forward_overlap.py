@@ -20,6 +20,7 @@ from ._layers import Layer
 from ._local_gradients import LocalGradients
 from ._errors import ConfigError, called_within_an_update
 from ._server_update import ServerUpdate
+from ._shared_model import SharedModel
 
 # Optimizers whose step of one parameter needs nothing of the others, so that layers can be updated on their own.
 _BY_PARAMETER = (
@@ -174,24 +175,27 @@ class ForwardOverlap:
         model: torch.nn.Module,
         optimizer: torch.optim.Optimizer,
         layers: List[Layer],
-        sent_with: Callable[[int], Iterable[int]],
+        shared: SharedModel,
         local: LocalGradients,
         updates: Union[LayerSteps, ServerUpdate],
         at_once: bool,
     ):
-        """`sent_with(i)`: the layers whose exchange ends together with layer i's. `local`: gradients that a step must
-        not have. `updates`: what a step is in layers. `at_once`: step() waits until it is carried out in all.
+        """`local`: gradients that a step must not have. `updates`: what a step is in layers. `at_once`: step() waits until
+        it is carried out in all.
         """
         self._optimizer = optimizer
         self._layers = layers
         self._updates = updates
         self._at_once = at_once
-        self._sent_with = sent_with
+        self._shared = shared
         self._local = local
         self._layer_of = _layer_of(layers)
         self._step = optimizer.step
         self._outstanding: Set[int] = set()  # layers without the last step()
         self.updating = False  # whether layers get the last step() now
+        self._half_done: List[
+            int
+        ] = []  # layers of the update under way, or of one that an exception has left
         self._gradients_pending = False
         self._needs: Dict[int, Set[int]] = {}  # by id of a module: layers
         # Modules whose forward passes are under way, with PyTorch's frames that make them.
@@ -344,6 +348,8 @@ class ForwardOverlap:
     def _update_all(self, wanted: Set[int]) -> None:
         if self.updating:
             raise called_within_an_update()
+        if self._half_done:
+            self._refuse_half_done()
         self.updating = True
         try:
             for layer in sorted(wanted):
@@ -354,13 +360,28 @@ class ForwardOverlap:
 
     def _update(self, number: int) -> None:
         """And what has come with it, which is needed next, mostly."""
-        together = [layer for layer in self._sent_with(number) if layer in self._outstanding]
+        together = [layer for layer in self._shared.sent_with(number) if layer in self._outstanding]
         self._outstanding.difference_update(together)
         self._forget_gradients(together)
+        self._half_done = together
         # The optimizer's state would be of no use outside of inference_mode if it were made inside.
-        with torch.inference_mode(False):
-            self._updates.update(together)
+        try:
+            with torch.inference_mode(False):
+                self._updates.update(together)
+        except ConfigError:
+            self._half_done = []  # it was refused
+            raise
+        self._half_done = []
         self._forget_gradients(together)
+
+    def _refuse_half_done(self) -> None:
+        self._shared.wait_fresh(
+            self._half_done[0]
+        )  # which raises what has ended the session, if anything has
+        raise ConfigError(
+            "an earlier update of layers was left by an exception, so that some parameters may have the last step and "
+            "others not; let the exception end the program, and begin again from a checkpoint"
+        )
 
     def _forget_gradients(self, layers: List[int]) -> None:
         for layer in layers:

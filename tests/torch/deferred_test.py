@@ -89,6 +89,23 @@ class Deferred(unittest.TestCase):
             self.assertTrue(ours(INPUTS).equal(plain(INPUTS)))
         self.assertNotEqual(interrupted, [])
 
+    def test_an_update_that_an_interrupt_has_left_is_not_taken_for_done(self):
+        for lost in (False, True):
+            ours, _ = self.train()
+            exchange = psd._process.exchange  # pylint: disable=protected-access
+            updates = exchange._forward._updates
+            with mock.patch.object(updates, "_step", side_effect=KeyboardInterrupt):
+                with self.assertRaises(KeyboardInterrupt):
+                    ours(INPUTS)
+            refused = psd.ConfigError, "an earlier update of layers was left by an exception"
+            if lost:
+                refused = psd.PeerLost, "worker 1 is silent"
+                error = psd.PeerLost(refused[1], 3)
+                exchange._session.wait_fresh = mock.Mock(side_effect=error)
+            for call in (lambda: ours(INPUTS), ours.state_dict, psd.synchronize, psd.shutdown):
+                with self.assertRaisesRegex(*refused):
+                    call()
+
     def test_values_that_are_loaded_stay(self):
         ours, plain = self.train()
         for net in (ours, plain):

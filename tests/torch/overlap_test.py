@@ -7,6 +7,7 @@ import inspect
 import random
 import sys
 import time
+import types
 import unittest
 from unittest import mock
 
@@ -127,7 +128,8 @@ class Overlap(unittest.TestCase):
             module.register_forward_pre_hook(lambda *_, name=name: computing.append(name))
         steps = LayerSteps(optimizer, layers, take_mean)
         local = LocalGradients()
-        overlap = ForwardOverlap(model, optimizer, layers, sent_with, local, steps, False)
+        shared = types.SimpleNamespace(sent_with=sent_with)
+        overlap = ForwardOverlap(model, optimizer, layers, shared, local, steps, False)
         for _ in range(2):
             asked.clear()
             optimizer.zero_grad()
