@@ -8,13 +8,10 @@ import datetime
 import io
 import os
 import pathlib
-import re
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
-import unittest
 import warnings
 from unittest import mock
 
@@ -493,52 +490,6 @@ class Job(OneProcess):
                 with self.assertRaises(SystemExit):
                     sys.exit(code)
                 self.assertEqual(notes.failure, noted)
-
-
-class WheelCommand(unittest.TestCase):
-    """`poseidon`, as the wheel installs it (wheel_test.py builds a real one)."""
-
-    def test_it_starts_where_pytorch_is_not(self):
-        module, function = re.search(
-            r'^poseidon = "(\w+(?:\.\w+)*):(\w+)"$',
-            (ranks.ROOT / "python/pyproject.toml").read_text(),
-            re.MULTILINE,
-        ).groups()
-        with tempfile.TemporaryDirectory(prefix="poseidon_torch_test.") as folder:
-            site = pathlib.Path(folder)
-            for package in ("poseidon_torch", "poseidon_torch_command"):
-                shutil.copytree(ranks.ROOT / "python" / package, site / package)
-            (site / "torch.py").write_text("raise ImportError('torch was imported')\n")
-            (site / "poseidon_torch/bin").mkdir()
-            program = site / "poseidon_torch/bin/poseidon"
-            program.write_text('#!/bin/sh\necho "$@"\n')
-
-            def call():
-                return subprocess.run(
-                    [
-                        sys.executable,
-                        "-c",
-                        f"from {module} import {function}; {function}()",
-                        "plan",
-                        "--net=x",
-                    ],
-                    env={**os.environ, "PYTHONPATH": folder},
-                    cwd=folder,
-                    capture_output=True,
-                    text=True,
-                    timeout=SECONDS,
-                    check=False,
-                )
-
-            refused = call()  # it is no program yet
-            self.assertEqual(refused.returncode, 1)
-            self.assertEqual(
-                refused.stderr,
-                f"poseidon: can't start {program.resolve()}: Permission denied; install the wheel again\n",
-            )
-            program.chmod(0o755)
-            done = call()
-            self.assertEqual(done.stdout, "plan --net=x\n", done.stderr)
 
 
 if __name__ == "__main__":

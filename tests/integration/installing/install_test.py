@@ -7,12 +7,15 @@ import pathlib
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
+import unittest
 
 import cluster
 import installed
 
 PROGRAMS = pathlib.Path(__file__).resolve().parent
+ROOT = PROGRAMS.parents[2]
 
 
 def interface(library):
@@ -369,6 +372,52 @@ endif()
         self.call(2400, "--build", "build", "--parallel", "2")
         self.check_communicator(os.path.join(self.installed.folder, "build", "communicator"))
         self.check_training(os.path.join(self.installed.folder, "build", "session"), 500)
+
+
+class WheelCommand(unittest.TestCase):
+    """`poseidon`, as the wheel installs it (tests/torch/wheel_test.py builds a real one)."""
+
+    def test_it_starts_where_pytorch_is_not(self):
+        module, function = re.search(
+            r'^poseidon = "(\w+(?:\.\w+)*):(\w+)"$',
+            (ROOT / "python/pyproject.toml").read_text(),
+            re.MULTILINE,
+        ).groups()
+        with tempfile.TemporaryDirectory(prefix="poseidon-wheel-") as folder:
+            site = pathlib.Path(folder)
+            for package in ("poseidon_torch", "poseidon_torch_command"):
+                shutil.copytree(ROOT / "python" / package, site / package)
+            (site / "torch.py").write_text("raise ImportError('torch was imported')\n")
+            (site / "poseidon_torch/bin").mkdir()
+            program = site / "poseidon_torch/bin/poseidon"
+            program.write_text('#!/bin/sh\necho "$@"\n')
+
+            def call():
+                return subprocess.run(
+                    [
+                        sys.executable,
+                        "-c",
+                        f"from {module} import {function}; {function}()",
+                        "plan",
+                        "--net=x",
+                    ],
+                    env={**os.environ, "PYTHONPATH": folder},
+                    cwd=folder,
+                    capture_output=True,
+                    text=True,
+                    timeout=60,
+                    check=False,
+                )
+
+            refused = call()  # it is no program yet
+            self.assertEqual(refused.returncode, 1)
+            self.assertEqual(
+                refused.stderr,
+                f"poseidon: can't start {program.resolve()}: Permission denied; install the wheel again\n",
+            )
+            program.chmod(0o755)
+            done = call()
+            self.assertEqual(done.stdout, "plan --net=x\n", done.stderr)
 
 
 if __name__ == "__main__":
