@@ -181,8 +181,12 @@ std::optional<std::string> FindLatestSnapshot(const std::string& prefix,
     if (earlier.Has(path)) continue;
     CheckMayRead(path);
     try {
-      CheckWhole(ReadSnapshot(path.string()));
+      const FoundSnapshot snapshot = ReadSnapshot(path.string());
+      CheckMayRead(snapshot.model);
+      CheckWhole(snapshot);
       return path.string();
+    } catch (const ConfigError&) {
+      throw;
     } catch (const Error& error) {
       // It may be read another time, and training must not go back behind it for that.
       if (error.exit_code() == ExitCode::kFailure) throw;

@@ -57,5 +57,8 @@ def _has_max_norm(module: torch.nn.Module) -> bool:
     names = [kind.__name__ for kind in _EMBEDDINGS]
     if not isinstance(module, torch.jit.ScriptModule) or module.original_name not in names:
         return False
-    # A traced one has what it does, and not why.
-    return getattr(module, "max_norm", None) is not None or "embedding_renorm" in str(module.graph)
+    if getattr(module, "max_norm", None) is not None:
+        return True
+    # A traced one has what it does, and not why; nothing, where only its weight is used.
+    does_something = module._c._has_method("forward")  # pylint: disable=protected-access
+    return does_something and "embedding_renorm" in str(module.graph)

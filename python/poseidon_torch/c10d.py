@@ -181,26 +181,27 @@ def _carry_out(call: Callable, arguments: Sequence, done: concurrent.futures.Fut
         done.set_exception(error)
 
 
-class _AllReduceWork(dist.Work):
-    """An all-reduce in the thread of calls. PyTorch's own Work of a future does not raise what the future ended with.
+class _CollectiveWork(dist.Work):
+    """A collective in the thread of calls. PyTorch's own Work of a future does not raise what the future ended with.
 
     `kept`: works that stay alive until somebody has asked for the result. Where C++ asks, in some versions of PyTorch
     nothing else keeps this part of a work, without which there is no result."""
 
-    def __init__(self, done: concurrent.futures.Future, kept: Deque["_AllReduceWork"]):
+    def __init__(self, name: str, done: concurrent.futures.Future, kept: Deque["_CollectiveWork"]):
         super().__init__()
+        self._name = name
         self._done = done
         self._kept = kept
         kept.append(self)
 
     def wait(self, timeout: datetime.timedelta = datetime.timedelta(0)) -> bool:
-        """Raises what the all-reduce has raised, and DeadlineExceeded after `timeout`; 0: the group's alone."""
+        """Raises what the collective has raised, and DeadlineExceeded after `timeout`; 0: the group's alone."""
         seconds = timeout.total_seconds()
         try:
             self._done.result(seconds if seconds > 0 else None)
         except concurrent.futures.TimeoutError:
             raise DeadlineExceeded(
-                f"an all-reduce was not done after the {seconds:g} s of wait(timeout), and is still under way; wait for "
+                f"{self._name} was not done after the {seconds:g} s of wait(timeout), and is still under way; wait for "
                 "longer, or look why a rank has not made the call"
             ) from None
         finally:
@@ -298,7 +299,7 @@ class PoseidonProcessGroup(dist.ProcessGroup):
         # PyTorch 2.1 destroys a group without a shutdown. At the program's end the thread leaves its calls instead.
         self._end = weakref.finalize(self, _end, self._thread, self._communicator)
         self._end.atexit = False
-        self._kept: Deque[_AllReduceWork] = collections.deque(maxlen=_KEPT_WORKS)
+        self._kept: Deque[_CollectiveWork] = collections.deque(maxlen=_KEPT_WORKS)
         ended = torch.futures.Future()
         ended.set_result([])
         self._ended = _create_work_from_future(ended)
@@ -314,7 +315,8 @@ class PoseidonProcessGroup(dist.ProcessGroup):
         if not getattr(options, "asyncOp", True) and self._thread.is_idle():
             self._all_reduce(tensors[0], mean)
             return self._ended
-        return _AllReduceWork(self._thread.submit(self._all_reduce, tensors[0], mean), self._kept)
+        done = self._thread.submit(self._all_reduce, tensors[0], mean)
+        return _CollectiveWork("an all-reduce", done, self._kept)
 
     def _all_reduce(self, tensor: torch.Tensor, mean: bool) -> List[torch.Tensor]:
         whole = tensor if tensor.is_contiguous() else tensor.detach().contiguous()
@@ -331,7 +333,8 @@ class PoseidonProcessGroup(dist.ProcessGroup):
         work = getattr(self._gloo, name)(whole, *map(_contiguous, arguments), **named)
         if whole is written:
             return work
-        return _AllReduceWork(self._thread.submit(_copy_back, work, whole, written), self._kept)
+        done = self._thread.submit(_copy_back, work, whole, written)
+        return _CollectiveWork(f"a collective ({name})", done, self._kept)
 
     def shutdown(self) -> None:
         """After the last call."""

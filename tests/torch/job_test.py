@@ -18,6 +18,7 @@ from unittest import mock
 import torch
 import torch.distributed as dist
 
+import models
 import ranks
 import timed_tests
 from one_process import OneProcess, pass_of, psd, sgd
@@ -249,6 +250,7 @@ class Job(OneProcess):
                 with self.assertRaisesRegex(psd.ConfigError, f"0 is an {kind.__name__} with max"):
                     check_max_norms(model, 2)
                 check_max_norms(torch.nn.Sequential(make(kind(4, 4))), 2)
+            check_max_norms(torch.jit.trace(models.RowsByWeight(kind), (torch.ones(2, 4),)), 2)
 
     def test_a_step_of_passes_that_nobody_has_heard_of(self):
         for options in ({}, {"overlap": "forward"}, {"update": "server"}):

@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -10,6 +11,7 @@
 
 #include "caffe_adapter/files/found_snapshot.h"
 #include "core/error.h"
+#include "proto/caffe.pb.h"
 #include "tests/unit/failing_call.h"
 #include "tests/unit/temporary_directory.h"
 
@@ -44,6 +46,31 @@ TEST(SnapshotDeathTest, WhatMayNotBeReadIsNeitherTriedAgainNorPassedOver) {
   const std::string why = ": Permission denied; let user " + std::to_string(geteuid()) + " read it";
   EXPECT_EXIT(find_without({SYS_openat}), is_wrong, "can't read " + directory.path() + why);
   EXPECT_EXIT(find_without(kAccessCalls), is_wrong, "can't read " + newest + why);
+}
+
+// Another user's, for one that may read the solverstate.
+TEST(SnapshotDeathTest, AModelThatMayNotBeReadIsNotPassedOver) {
+  const TemporaryDirectory directory;
+  caffe::SolverState state;
+  state.set_iter(10);
+  state.set_learned_net("x_iter_10.caffemodel");
+  directory.Write("x_iter_10.solverstate", state.SerializeAsString());
+  const std::string model = directory.Write("x_iter_10.caffemodel", "");
+  ASSERT_EQ(chmod(directory.path().c_str(), 0755), 0);
+  ASSERT_EQ(chmod(model.c_str(), 0), 0);
+  const auto find = [&directory] {
+    constexpr uid_t kNobody = 65534;
+    if (geteuid() == 0 && setuid(kNobody) != 0) _exit(1);
+    try {
+      FindLatestSnapshot(directory.Path("x"));
+    } catch (const Error& error) {
+      std::cerr << error.what();
+      _exit(static_cast<int>(error.exit_code()));
+    }
+    _exit(0);
+  };
+  EXPECT_EXIT(find(), testing::ExitedWithCode(static_cast<int>(ExitCode::kConfigError)),
+              "can't read " + model + ": Permission denied; let user");
 }
 
 }  // namespace
