@@ -13,6 +13,9 @@ import lenet
 import rounding
 
 ITERATIONS = 160
+# Whose losses are compared: the workers have changed by then. The net learns its records by heart after that, and a
+# difference of one unit grows until trainings of other workers are as far apart as those that only round otherwise.
+COMPARED = 60
 BATCH = 8
 RECORDS = 300
 # What begins, what there is later, and what is left at last.
@@ -224,12 +227,13 @@ class ElasticTrainingTest(lenet.LenetTest):
         self.assertEqual(max(tenure[2] for tenure in tenures), WORKERS[1])
         self.assertEqual(tenures[-1][2], WORKERS[2])
         self.seen = self.check_ledger(tenures, pids)
-        reference = rounding.Rounding(lambda move: self.train_serially(tenures, move))
-        reference.assert_same(self, summary["loss"])
+        self.assertLess(tenures[-1][0], COMPARED)
+        reference = rounding.Rounding(lambda move: self.train_serially(tenures, move)[:COMPARED])
+        reference.assert_same(self, summary["loss"][:COMPARED])
         # The bound is one: with the workers that it began with the training is another.
         begin, _, workers, position = tenures[0]
         reference.assert_differs(
-            self, self.train_serially([(begin, ITERATIONS, workers, position)])
+            self, self.train_serially([(begin, ITERATIONS, workers, position)])[:COMPARED]
         )
 
 
