@@ -79,10 +79,12 @@ ssize_t write(int descriptor, const void* bytes, size_t size) {
   return next(descriptor, bytes, size);
 }
 
-int rename(const char* from, const char* to) noexcept {
-  static auto* const next = Next<int(const char*, const char*)>("rename");
+// As files that are written get their names (core/process/unfinished_file.h).
+int renameat2(int from_directory, const char* from, int to_directory, const char* to,
+              unsigned flags) noexcept {
+  static auto* const next = Next<int(int, const char*, int, const char*, unsigned)>("renameat2");
   if (std::string_view(to).ends_with(".solverstate")) StopIfWanted("rename");
-  return next(from, to);
+  return next(from_directory, from, to_directory, to, flags);
 }
 
 }  // extern "C"
