@@ -154,14 +154,15 @@ TEST_F(ExperimentTest, ALinkOfAConditionEndsSlowMotionAsOneOfTheJobDoes) {
     deviation->set_bandwidth("100Mbps");
   }
   condition.condition.set_name("slow");
-  for (const auto& [point, where] :
-       {std::pair(&condition, "in the condition \"slow\" "), std::pair(&own, "")}) {
-    EXPECT_NO_THROW(CheckSlowMotion({point}, 899));
+  const auto expect_limit = [](const ExperimentPoint& point, const std::string& where) {
+    EXPECT_NO_THROW(CheckSlowMotion({&point}, 899));
     EXPECT_THAT(
-        MessageOf<ConfigError>([&] { CheckSlowMotion({point}, 900); }),
+        MessageOf<ConfigError>([&] { CheckSlowMotion({&point}, 900); }),
         testing::StartsWith("--slow_motion is 900; it must be at most 899, since with 900 " +
-                            std::string(where) + "cluster.network.goodput_share is 0.9"));
-  }
+                            where + "cluster.network.goodput_share is 0.9"));
+  };
+  expect_limit(condition, "in the condition \"slow\" ");
+  expect_limit(own, "");
   // Both say something of one machine.
   *own.condition.mutable_deviation() = condition.condition.deviation();
   own.condition.mutable_deviation(0)->set_bandwidth("50Mbps");
