@@ -387,9 +387,7 @@ class SchedulerActor : public Actor {
   int next_guest_ = 0;                       // whose place the next one takes
   std::set<NodeId> leaving_;                 // who is about to leave
   std::set<uint64_t> left_;                  // incarnations of those that have left
-  // Workers that have asked to leave themselves, also those that had to stay.
-  std::set<NodeId> wish_to_leave_;
-  std::set<NodeId> hung_;  // whom the exchange waited for when it hung last
+  std::set<NodeId> hung_;                    // whom the exchange waited for when it hung last
   // How often each rank has been lost since the last iteration was done.
   std::map<NodeId, int> losses_without_progress_;
   int64_t first_iteration_ = 0;  // of the training

@@ -48,7 +48,6 @@ std::optional<std::string> SchedulerActor::LetLeave(const NodeId& worker, Outbox
 
 void SchedulerActor::OnLeave(const Envelope& envelope, Outbox& outbox) {
   if (envelope.from.node.role != Role::kWorker) return;
-  if (IsElastic()) wish_to_leave_.insert(envelope.from.node);
   if (const auto why_not = LetLeave(envelope.from.node, outbox)) Tell(*why_not, outbox);
 }
 
@@ -125,7 +124,6 @@ void SchedulerActor::ChangeMembers(Outbox& outbox) {
     round_.Leave(FindNode(view_, id));
     outbox.Send(ToNode(MessageKind::kEnd, id, Payload::FromString(end.SerializeAsString())));
     members_.erase(id);
-    wish_to_leave_.erase(id);
     left_.insert(roster_.IncarnationOf(id));
     roster_.Forget(id);
     roster_.Vacate(id);

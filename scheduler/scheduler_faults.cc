@@ -15,12 +15,11 @@ constexpr double kStallCollection = 0.2;
 void SchedulerActor::OnFailed(const Envelope& envelope, Outbox& outbox) {
   wire::End end;
   if (!end.ParseFromString(envelope.body.ToString())) return;
-  // The others go on without who is about to leave, also where it can't wait for that or had to
-  // stay. Before the plan that has its place it could not say that it leaves.
+  // The others go on without who is about to leave, also where it can't wait for that, had to stay,
+  // or could not say that it leaves, before the plan that has its place.
   const NodeId& node = envelope.from.node;
   const bool interrupted = end.exit_code() == static_cast<int>(ExitCode::kInterrupted);
-  const bool leaves = leaving_.contains(node) || wish_to_leave_.contains(node) ||
-                      (end.left() && IsElastic() && HasBegun());
+  const bool leaves = leaving_.contains(node) || (end.left() && IsElastic() && HasBegun());
   if (interrupted && leaves && members_.contains(node)) {
     return Lose({node}, end.reason(), {}, outbox);
   }

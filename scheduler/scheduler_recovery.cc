@@ -37,7 +37,6 @@ void SchedulerActor::Lose(const std::vector<NodeId>& nodes, const std::string& c
     members_.erase(id);
     roster_.Forget(id);
     leaving_.erase(id);
-    wish_to_leave_.erase(id);
     declarations_.Forget(id);
     ++losses_without_progress_[id];
   }

@@ -53,7 +53,9 @@ TEST_F(ElasticSchedulerTest, AWorkerThatHadToStayIsLostAlone) {
   BeginTraining();
   AskToLeave(kWorkers[1]);
   EXPECT_THAT(Notices(), testing::HasSubstr("worker 1 (node, process 0) can't leave: 2"));
-  Tell(kWorkers[1], MessageKind::kFailed, MakeEnd(ExitCode::kInterrupted, "interrupted"));
+  wire::End end = MakeEnd(ExitCode::kInterrupted, "interrupted");
+  end.set_left(true);  // it still wants to
+  Tell(kWorkers[1], MessageKind::kFailed, end);
   EXPECT_TRUE(HasSent(MessageKind::kHold));
   Hold();
   SayReady();
