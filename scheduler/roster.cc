@@ -192,6 +192,7 @@ const wire::Node& Roster::Admit(const wire::Register& request, const NodeId& id,
   entry.last_heard = now;
   entry.has_rank = request.node().rank() >= 0;
   by_incarnation_[{id.role, request.incarnation()}] = id;
+  asked_.erase(request.incarnation());
   return entry.node;
 }
 
@@ -203,6 +204,8 @@ void Roster::Restore(const wire::Node& node, uint64_t incarnation, Time now) {
 
 std::vector<wire::Node> Roster::DropSilent(Time now, Duration allowed_silence,
                                            const std::set<NodeId>& members) {
+  // Within the first of these a holder is heard or dropped; the second is for the answer.
+  std::erase_if(asked_, [&](const auto& ask) { return now - ask.second > 2 * allowed_silence; });
   std::vector<wire::Node> dropped;
   for (auto entry = entries_.begin(); entry != entries_.end();) {
     if (!members.contains(entry->first) && now - entry->second.last_heard > allowed_silence) {
@@ -239,6 +242,22 @@ bool Roster::IsTaken(const wire::Register& request) const {
   const int wanted = request.node().rank();
   return DifferenceFromJob(request).empty() && wanted < Limit(role) &&
          !vacated_.contains({role, wanted}) && !FreeRank(role, wanted);
+}
+
+bool Roster::HolderMayBeGone(const wire::Register& request, Time now) {
+  const uint64_t incarnation = request.incarnation();
+  const auto ranks = static_cast<size_t>(Limit(Role::kWorker) + Limit(Role::kServer));
+  const bool waits = asked_.contains(incarnation) || asked_.size() < ranks;
+  if (Find(incarnation) || !IsTaken(request) || !waits) return false;
+  const Time since = asked_.try_emplace(incarnation, now).first->second;
+  const bool silent = std::ranges::any_of(entries_, [&](const auto& holder) {
+    const bool could_follow =
+        static_cast<uint32_t>(holder.first.role) == request.node().role() &&
+        (request.node().rank() < 0 || request.node().rank() == holder.first.rank);
+    return could_follow && holder.second.last_heard <= since;
+  });
+  if (!silent) asked_.erase(incarnation);
+  return silent;
 }
 
 bool Roster::complete() const {

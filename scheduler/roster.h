@@ -68,6 +68,11 @@ class Roster {
   std::optional<NodeId> Find(uint64_t incarnation) const;
   // Whether the node could have the rank that it wants, or any, if another had not.
   bool IsTaken(const wire::Register& request) const;
+  // While all who are here repeat their registration: whether none of those whose rank the node
+  // could have, if it were free, is known to live, as they have not been heard since it first
+  // asked. It is to ask again, until one of them is dropped or all are heard. No more wait so than
+  // there are ranks.
+  bool HolderMayBeGone(const wire::Register& request, Time now);
 
   bool complete() const;
   // Admitted nodes, servers and workers by rank.
@@ -113,7 +118,8 @@ class Roster {
   int workers_;                   // ranks
   bool open_ = false;             // OpenTo
   std::set<NodeId> vacated_;
-  std::set<NodeId> opened_;  // taken again since the last AssignRanks
+  std::set<NodeId> opened_;         // taken again since the last AssignRanks
+  std::map<uint64_t, Time> asked_;  // incarnations that wait for a holder's word, since when
 };
 
 }  // namespace poseidon

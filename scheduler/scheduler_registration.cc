@@ -50,6 +50,8 @@ void SchedulerActor::OnRegister(const Envelope& envelope, Outbox& outbox) {
     spares_.Forget(request.replaces());
   }
   if (KeepsAsSpare(request, outbox) || OnLateRegister(request, late, outbox)) return;
+  // Perhaps it was started for one that has died: while nodes gather, nobody else says so.
+  if (phase_ == Phase::kGathering && roster_.HolderMayBeGone(request, outbox.now)) return;
   const Roster::Answer answer = roster_.Register(request, outbox.now);
   if (!answer.admitted) return Refuse(request.node(), answer.refusal, outbox);
   if (answer.news && phase_ != Phase::kGathering && !Recovers()) {

@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <tuple>
+#include <vector>
+
 #include "tests/simulation/training_case.h"
 
 namespace poseidon {
@@ -152,15 +155,24 @@ TEST(MembershipTest, WithoutASchedulerNodesGiveUpAtTheJoinDeadline) {
 }
 
 TEST(MembershipTest, ANodeThatDiesWhileGatheringLeavesItsPlaceToAnother) {
-  // Also with a heartbeat deadline shorter than the usual pause between registrations.
-  for (const double deadline : {0.5, 2.0, 10.0}) {
-    SCOPED_TRACE(deadline);
+  // Also with a heartbeat deadline shorter than the usual pause between registrations, and to one
+  // that is there before anybody knows of the death, whichever rank it wants.
+  for (const auto& [deadline, start, wanted] :
+       std::vector<std::tuple<double, double, int>>{{0.5, 15, 2},
+                                                    {2, 15, 2},
+                                                    {10, 15, 2},
+                                                    {10, 2.71, 2},
+                                                    {10, 2.71, -1},
+                                                    {2, 3.5, 2},
+                                                    {2, 3.5, -1}}) {
+    SCOPED_TRACE(testing::Message() << deadline << " " << start << " " << wanted);
     SimulatedClusterOptions options = ShortTraining();
     options.job.mutable_communication()->set_heartbeat_interval_seconds(deadline / 5);
     options.job.mutable_communication()->set_heartbeat_deadline_seconds(deadline);
     SpecOf({Role::kServer, 0}, options).start = Seconds(18);
     NodeSpec successor = SpecOf({Role::kWorker, 2}, options);
-    successor.start = Seconds(15);
+    successor.start = Seconds(start);
+    successor.id.rank = wanted;
     options.layout.nodes.push_back(successor);
     SimulatedCluster cluster(options);
     cluster.KillAt(Seconds(2.7), {Role::kWorker, 2});

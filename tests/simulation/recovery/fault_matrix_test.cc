@@ -279,6 +279,7 @@ TEST(FaultMatrixTest, WhatHasFailedOnce) {
       9568,  22001, 67944,         // a spare was there before a slow worker
       11309, 30246, 54584, 94632,  // lanes told only a scheduler that died that they stall
       48932, 57972,  // an iteration done while a plan change was agreed on was not counted
+      52796,         // who came for one that had died while nodes gathered was refused
   };
   for (const uint64_t seed : seeds) TrySeed(seed);
 }

@@ -209,6 +209,54 @@ TEST_F(RosterTest, ForgetsTheSilent) {
   EXPECT_EQ(Rank(Role::kWorker, -1, 1), 2);
 }
 
+TEST_F(RosterTest, WhoWantsATakenRankWaitsForItsHoldersWord) {
+  Rank(Role::kWorker, 0, 1, Seconds(0));
+  Rank(Role::kWorker, 2, 2, Seconds(0));
+  const auto waits = [&](int rank, uint64_t incarnation, double now) {
+    return roster_.HolderMayBeGone(Request(Role::kWorker, rank, incarnation), Seconds(now));
+  };
+  EXPECT_FALSE(waits(1, 3, 1)) << "the rank is free";
+  EXPECT_FALSE(waits(3, 3, 1)) << "there is no such rank";
+  EXPECT_FALSE(waits(0, 1, 1)) << "it is its own";
+  EXPECT_TRUE(waits(0, 3, 1));
+  EXPECT_TRUE(waits(0, 3, 2));
+  Rank(Role::kWorker, 0, 1, Seconds(2.5));
+  EXPECT_FALSE(waits(0, 3, 3)) << "its holder lives";
+  // What was heard before counts for nobody who asks later.
+  EXPECT_TRUE(waits(0, 4, 4));
+  roster_.DropSilent(Seconds(9), Seconds(6), {{Role::kWorker, 2}});
+  EXPECT_FALSE(waits(0, 4, 9)) << "its holder is dropped";
+  EXPECT_EQ(Rank(Role::kWorker, 0, 4, Seconds(9)), 0);
+}
+
+TEST_F(RosterTest, WhoWantsAnyRankWaitsForTheWordOfAll) {
+  Rank(Role::kServer, -1, 1, Seconds(0));
+  Rank(Role::kServer, -1, 2, Seconds(0));
+  const auto waits = [&](double now) {
+    return roster_.HolderMayBeGone(Request(Role::kServer, -1, 3), Seconds(now));
+  };
+  EXPECT_TRUE(waits(1));
+  Rank(Role::kServer, -1, 1, Seconds(2));
+  EXPECT_TRUE(waits(2));
+  Rank(Role::kServer, -1, 2, Seconds(3));
+  EXPECT_FALSE(waits(3));
+}
+
+TEST_F(RosterTest, NoMoreWaitForAWordThanThereAreRanks) {
+  Rank(Role::kWorker, 0, 1, Seconds(0));
+  const auto waits = [&](uint64_t incarnation, double now) {
+    return roster_.HolderMayBeGone(Request(Role::kWorker, 0, incarnation), Seconds(now));
+  };
+  for (uint64_t rival = 10; rival < 15; ++rival) EXPECT_TRUE(waits(rival, 1));
+  EXPECT_FALSE(waits(15, 1));
+  EXPECT_TRUE(waits(10, 1));
+  roster_.DropSilent(Seconds(10), Seconds(20), {});
+  EXPECT_FALSE(waits(15, 10));
+  // Who has not asked again is forgotten.
+  roster_.DropSilent(Seconds(42), Seconds(20), {{Role::kWorker, 0}});
+  EXPECT_TRUE(waits(15, 42));
+}
+
 TEST_F(RosterTest, ALostNodesRankIsFreeForAnotherProcessButNotForItself) {
   EXPECT_EQ(Rank(Role::kWorker, 1, 1), 1);
   EXPECT_TRUE(roster_.IsTaken(Request(Role::kWorker, 1, 2)));
