@@ -95,10 +95,13 @@ bool WorkerProtocol::IsOfPresentPlan(const Envelope& envelope) const {
 void WorkerProtocol::OnJoined(const Envelope& envelope, Outbox& outbox) {
   wire::View view;
   CHECK(view.ParseFromString(envelope.body.ToString()));
+  const bool is_later = view.epoch() != epoch_;
   rank_ = view.your_rank();
   epoch_ = view.epoch();
   if (phase_ == Phase::kJoining) phase_ = Phase::kDeclaring;
-  SayAgain(outbox);
+  // Under a later view it is told to start. Its iterations come first then: once all have finished,
+  // the scheduler hears nobody any more.
+  if (phase_ != Phase::kFinished || !is_later) SayAgain(outbox);
 }
 
 void WorkerProtocol::SayAgain(Outbox& outbox) const {

@@ -83,9 +83,9 @@ class WorkerProtocolTest : public testing::Test {
     return kinds;
   }
 
-  void Join() {
+  void Join(uint64_t epoch = kEpoch) {
     wire::View view;
-    view.set_epoch(kEpoch);
+    view.set_epoch(epoch);
     view.set_your_rank(rank_);
     Receive(MakeEnvelope(MessageKind::kJoined, Here(kApplicationLane), view));
   }

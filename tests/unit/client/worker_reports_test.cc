@@ -34,6 +34,21 @@ TEST_F(WorkerReportsTest, TellsAnotherSchedulerWhatTheFirstMayNotHaveHeard) {
   EXPECT_THAT(Sent(), ElementsAre(MessageKind::kFinished));
 }
 
+TEST_F(WorkerReportsTest, HasFinishedOnlyWhenItHasToldWhatItDid) {
+  recovers_ = true;
+  StartTraining();
+  Iterate();
+  EndIteration(1);
+  protocol_.Finish({}, outbox_);
+  Sent();
+  Join();  // cut off for a while
+  EXPECT_THAT(Sent(), ElementsAre(MessageKind::kFinished));
+  Join(kEpoch + 1);  // another scheduler, to which the others may have said that they are ready
+  EXPECT_THAT(Sent(), IsEmpty());
+  Receive(Message(MessageKind::kStart, 0));
+  EXPECT_THAT(Sent(), ElementsAre(MessageKind::kProgress, MessageKind::kFinished));
+}
+
 TEST_F(WorkerReportsTest, RemembersIterationsOnlyWhereTheJobRecovers) {
   StartTraining();
   Iterate();
