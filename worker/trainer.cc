@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "core/error.h"
+#include "core/files/regular_file.h"
 #include "core/message_limit.h"
 #include "core/parameter_hash.h"
 #include "core/steady_now.h"
@@ -17,6 +18,9 @@
 
 namespace poseidon {
 namespace {
+
+// Of what is exchanged beside the model.
+constexpr size_t kMostFloatsBesideModel = kMostBodyBytes / sizeof(float);
 
 size_t UntrainedFloats(const NetValues& values) {
   size_t floats = 0;
@@ -100,6 +104,10 @@ void Trainer::SetFirstValues() {
       ReadSnapshotValues(*options_.from, *engine.net(), values);
     } else {
       for (const std::string& path : options_.weights) {
+        if (IsMissing(path) && GetsValuesBesideModel()) {
+          LOG(INFO) << path << " is not here; its values come from another worker";
+          continue;
+        }
         const CopiedLayers copied = ReadCaffemodel(path, *engine.net(), values);
         if (leads) Tell("starting from the values of " + path + ": " + ToString(copied));
       }
@@ -115,6 +123,12 @@ bool Trainer::HasParametersBesideModel() const {
   for (const LayerDescription& layer : net_.engine().net()->layers)
     parameters += layer.owned_floats();
   return parameters != ParameterCount(model_);
+}
+
+bool Trainer::GetsValuesBesideModel() const {
+  if (session_.plan().holders().empty()) return false;
+  const size_t untrained = UntrainedFloats(net_.engine().UntrainedValues());
+  return net_.statistics().floats() + untrained <= kMostFloatsBesideModel;
 }
 
 void Trainer::CheckSameStart() const {
@@ -205,12 +219,11 @@ void Trainer::ExchangeValuesBesideModel() {
   NetValues untrained = net_.engine().UntrainedValues();
   size_t floats = kept + UntrainedFloats(untrained);
   // More than a message takes stays what every worker reads for itself.
-  constexpr size_t kMost = kMostBodyBytes / sizeof(float);
-  if (floats > kMost) {
+  if (floats > kMostFloatsBesideModel) {
     untrained.clear();
     floats = kept;
   }
-  if (floats > kMost) {
+  if (floats > kMostFloatsBesideModel) {
     LOG(WARNING) << "statistics of " << floats
                  << " numbers are more than a message takes; who is "
                     "new to the job begins with those that it has read";

@@ -40,8 +40,9 @@ struct TrainerOptions {
 class Trainer {
  public:
   // The net is bound to the session, which has declared its model. Sets the first values; throws
-  // DataError if a file of theirs does not fit, and Error where worker 0 can't write its snapshots.
-  // `model` is what was declared: the net's, with what the job's recipe changes.
+  // DataError if a file of theirs does not fit or is missing, though no other worker has its
+  // values, and Error where worker 0 can't write its snapshots. `model` is what was declared: the
+  // net's, with what the job's recipe changes.
   Trainer(WorkerNet& net, WorkerSession& session, const ModelSpec& model,
           const TrainerOptions& options);
 
@@ -55,6 +56,8 @@ class Trainer {
   LayerTimer MakeTimer() const;
   // Whether the net has parameters that are not trained.
   bool HasParametersBesideModel() const;
+  // Whether it will get what is not trained from another worker (ExchangeValuesBesideModel).
+  bool GetsValuesBesideModel() const;
   void CheckSameStart() const;
   void RestoreOptimizerState();
   // To the log and to whoever watches the job.

@@ -10,6 +10,7 @@
 
 #include "caffe_adapter/data/fingerprint.h"
 #include "caffe_adapter/files/caffemodel.h"
+#include "core/files/regular_file.h"
 
 namespace poseidon {
 namespace {
@@ -91,6 +92,8 @@ std::optional<uint64_t> HashOfUntrained(const Engine& engine,
   if (engine.net() == nullptr) return std::nullopt;
   const std::vector<bool> beside = LayersBesideModel(engine);
   if (std::ranges::find(beside, true) == beside.end()) return std::nullopt;
+  // Whoever needs such a file at the job's start says so when it sets its values.
+  if (!from && std::ranges::any_of(weights, IsMissing)) return std::nullopt;
   NetValues values = engine.UntrainedValues();
   if (from) {
     ReadSnapshotValues(*from, *engine.net(), values);

@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "proto/text_format.h"
 #include "tests/unit/temporary_directory.h"
+#include "worker/engine/replay_engine.h"
 
 namespace poseidon {
 namespace {
@@ -84,6 +85,58 @@ TEST(HashOfNetTest, AnInfogainMatrixIsInIt) {
   };
   EXPECT_EQ(hash_with("a", 5), hash_with("b", 5));
   EXPECT_NE(hash_with("a", 5), hash_with("a", 6));
+}
+
+// Layer "a" is trained, layer "frozen" is not.
+class FrozenLayerEngine : public ReplayEngine {
+ public:
+  FrozenLayerEngine() : ReplayEngine(TrainedLayer(), 0, 1) {
+    for (const char* const name : {"a", "frozen"}) {
+      LayerDescription& layer = net_.layers.emplace_back();
+      layer.parameter.set_name(name);
+      layer.parameters = {{.shape = {1}, .filler = {}}};
+    }
+  }
+
+  const NetDescription* net() const override { return &net_; }
+  NetValues UntrainedValues() const override { return AllBlobs(0); }
+
+  // A file with this value in every blob.
+  void Write(const std::string& path, float value) const {
+    WriteCaffemodel(path, net_, AllBlobs(value));
+  }
+
+ private:
+  static Replay TrainedLayer() {
+    Replay replay;
+    ReplayLayer& layer = *replay.add_layers();
+    layer.set_name("a");
+    layer.set_parameters(1);
+    return replay;
+  }
+  static NetValues AllBlobs(float value) {
+    const std::vector<float> blob(1, value);
+    return NetValues(2, std::vector<std::vector<float>>(1, blob));
+  }
+
+  NetDescription net_;
+};
+
+// Who comes later gets these values from the others; at the job's start the trainer needs the file.
+TEST(InputsOfTest, ValuesOfAMissingFileAreNotDeclared) {
+  const TemporaryDirectory directory;
+  const FrozenLayerEngine engine;
+  engine.Write(directory.Path("one"), 1);
+  engine.Write(directory.Path("two"), 2);
+  const auto inputs_with = [&](const std::vector<std::string>& weights) {
+    return InputsOf(engine, weights, std::nullopt);
+  };
+  const wire::TrainingInputs inputs = inputs_with({directory.Path("one")});
+  EXPECT_TRUE(inputs.has_untrained());
+  EXPECT_NE(inputs.untrained(), inputs_with({directory.Path("two")}).untrained());
+  const wire::TrainingInputs missing = inputs_with({directory.Path("one"), directory.Path("gone")});
+  EXPECT_FALSE(missing.has_untrained());
+  EXPECT_EQ(missing.net(), inputs.net());
 }
 
 }  // namespace
