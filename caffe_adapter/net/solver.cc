@@ -201,7 +201,10 @@ UpdateRuleSpec ToUpdateRuleSpec(const caffe::SolverParameter& solver) {
   rule.set_momentum2(solver.momentum2());
   rule.set_rms_decay(solver.rms_decay());
   // Clipping needs the norm of the whole gradient, which only the workers see.
-  if (solver.clip_gradients() >= 0) rule.set_deferred(true);
+  if (solver.clip_gradients() >= 0) {
+    rule.set_deferred(true);
+    rule.set_clip_gradients(solver.clip_gradients());
+  }
   return rule;
 }
 

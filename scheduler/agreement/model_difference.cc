@@ -3,6 +3,7 @@
 #include <google/protobuf/util/message_differencer.h>
 
 #include <algorithm>
+#include <sstream>
 
 #include "proto/model.pb.h"
 
@@ -27,6 +28,14 @@ std::string DescribeLayer(const LayerSpec& layer) {
   return "\"" + layer.name() + "\" (" + shapes + ")";
 }
 
+// Each worker clips by its own, so that no other number tells.
+std::string ClippingOf(const UpdateRuleSpec& rule) {
+  if (!rule.has_clip_gradients()) return "no clip_gradients";
+  std::ostringstream text;
+  text << "clip_gradients " << rule.clip_gradients();
+  return text.str();
+}
+
 }  // namespace
 
 std::string DescribeModelDifference(const std::string& serialized,
@@ -48,6 +57,9 @@ std::string DescribeModelDifference(const std::string& serialized,
     return "it has " + std::to_string(model.layers_size()) + " layers that learn, the other " +
            std::to_string(other.layers_size());
   }
+  const std::string mine = ClippingOf(model.update_rule());
+  const std::string theirs = ClippingOf(other.update_rule());
+  if (mine != theirs) return "its solver has " + mine + ", the other's " + theirs;
   return "their layers are the same, but not the optimizer, the batch, the iterations or the name";
 }
 

@@ -115,6 +115,16 @@ TEST_F(CaffeSolverTest, UpdateRule) {
   EXPECT_EQ(rule.delta(), 1e-8F);
   EXPECT_EQ(rule.momentum2(), 0.999F);
   EXPECT_EQ(rule.rms_decay(), 0.99F);
+  EXPECT_FALSE(rule.deferred());
+  EXPECT_FALSE(rule.has_clip_gradients());
+}
+
+// Workers that would clip otherwise are to declare another model.
+TEST_F(CaffeSolverTest, ClippingIsInTheUpdateRule) {
+  const UpdateRuleSpec rule = ToUpdateRuleSpec(
+      Load("clip_gradients: 35 net: 'net.prototxt'" + std::string(kRule)).parameter);
+  EXPECT_TRUE(rule.deferred());
+  EXPECT_EQ(rule.clip_gradients(), 35);
 }
 
 TEST_F(CaffeSolverTest, UpdateRuleOfAnAdaptiveType) {

@@ -48,5 +48,16 @@ TEST(ModelDifference, TellsShapesFromRatesAndTheRest) {
             "name");
 }
 
+TEST(ModelDifference, NamesClipping) {
+  ModelSpec other = TwoLayers();
+  other.mutable_update_rule()->set_clip_gradients(35);
+  EXPECT_EQ(Difference(TwoLayers(), other),
+            "its solver has no clip_gradients, the other's clip_gradients 35");
+  ModelSpec model = other;
+  model.mutable_update_rule()->set_clip_gradients(0.5F);
+  EXPECT_EQ(Difference(model, other),
+            "its solver has clip_gradients 0.5, the other's clip_gradients 35");
+}
+
 }  // namespace
 }  // namespace poseidon
