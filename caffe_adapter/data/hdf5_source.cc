@@ -49,11 +49,12 @@ class Hdf5Source : public SampleSource {
   explicit Hdf5Source(const LayerDescription& layer)
       : files_(ReadFileList(layer.parameter.hdf5_data_param().source())),
         tops_(layer.parameter.top().begin(), layer.parameter.top().end()) {
-    std::vector<Shape> first;
     for (const std::string& path : files_) {
       const std::vector<Shape> shapes = DatasetShapes(Hdf5File(path), tops_);
-      if (first.empty()) first = shapes;
-      CheckRows(path, shapes, first);
+      if (row_shapes_.empty()) {
+        for (const Shape& shape : shapes) row_shapes_.push_back(RowShape(shape));
+      }
+      CheckRows(path, shapes);
       begins_.push_back(begins_.empty() ? 0 : begins_.back() + rows_.back());
       rows_.push_back(shapes[0][0]);
     }
@@ -99,13 +100,24 @@ class Hdf5Source : public SampleSource {
     std::vector<std::vector<float>> tops;
   };
 
-  void CheckRows(const std::string& path, const std::vector<Shape>& shapes,
-                 const std::vector<Shape>& first) const {
+  void CheckRows(const std::string& path, const std::vector<Shape>& shapes) const {
     for (size_t i = 0; i < shapes.size(); ++i) {
-      if (RowShape(shapes[i]) == RowShape(first[i])) continue;
+      if (RowShape(shapes[i]) == row_shapes_[i]) continue;
       throw DataError(path + ": dataset \"" + tops_[i] + "\" has rows of " +
-                      ToString(RowShape(shapes[i])) + ", but " + ToString(RowShape(first[i])) +
-                      " in " + files_[0]);
+                      ToString(RowShape(shapes[i])) + ", but " + ToString(row_shapes_[i]) + " in " +
+                      files_[0]);
+    }
+  }
+
+  // Somebody may have written it anew since all workers agreed on the data.
+  void CheckUnchanged(size_t file, const std::vector<Shape>& shapes) const {
+    for (size_t i = 0; i < shapes.size(); ++i) {
+      Shape before = {rows_[file]};
+      before.insert(before.end(), row_shapes_[i].begin(), row_shapes_[i].end());
+      if (shapes[i] == before) continue;
+      throw DataError(files_[file] + ": has changed since the job began: dataset \"" + tops_[i] +
+                      "\" is " + ToString(shapes[i]) + ", it was " + ToString(before) +
+                      "; start the job again");
     }
   }
 
@@ -122,6 +134,7 @@ class Hdf5Source : public SampleSource {
     if (found != loaded_.end()) return *found;
     if (loaded_.size() == kKept) loaded_.pop_back();
     const Hdf5File opened(files_[file]);
+    CheckUnchanged(file, DatasetShapes(opened, tops_));
     Loaded loaded{file, {}};
     for (const std::string& top : tops_) loaded.tops.push_back(opened.Read(top));
     loaded_.push_front(std::move(loaded));
@@ -130,9 +143,10 @@ class Hdf5Source : public SampleSource {
 
   std::vector<std::string> files_;
   std::vector<std::string> tops_;
-  std::vector<int64_t> rows_;    // by file
-  std::vector<int64_t> begins_;  // by file: its first record
-  std::list<Loaded> loaded_;     // the last one first
+  std::vector<Shape> row_shapes_;  // by top
+  std::vector<int64_t> rows_;      // by file
+  std::vector<int64_t> begins_;    // by file: its first record
+  std::list<Loaded> loaded_;       // the last one first
 };
 
 }  // namespace

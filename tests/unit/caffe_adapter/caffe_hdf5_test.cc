@@ -117,6 +117,27 @@ TEST_F(CaffeHdf5Test, BadFiles) {
               HasSubstr("what HDF5 files hold is not transformed"));
 }
 
+TEST_F(CaffeHdf5Test, AFileThatHasChangedIsRefused) {
+  const std::string a = WriteRows("a.h5", 0, 3);
+  const std::string b = WriteRows("b.h5", 3, 4);
+  const SourceUnderTest source("HDF5Data", 2, Layer(a + " " + b));
+  EXPECT_THAT(source.Read(0)[1], ElementsAre(0));
+  const auto read = [&] { return MessageOf<DataError>([&] { source.Read(6); }); };
+  const auto changed = [&](const std::string& shapes) {
+    return b + ": has changed since the job began: dataset " + shapes + "; start the job again";
+  };
+  WriteRows("b.h5", 3, 2);
+  EXPECT_EQ(read(), changed("\"data\" is 2 x 1 x 2, it was 4 x 1 x 2"));
+  {
+    Writer writer(b);
+    writer.Add<float>("data", {4, 1, 1}, {1, 2, 3, 4}, H5T_NATIVE_FLOAT);
+    writer.Add<float>("label", {4}, {1, 2, 3, 4}, H5T_NATIVE_FLOAT);
+  }
+  EXPECT_EQ(read(), changed("\"data\" is 4 x 1 x 1, it was 4 x 1 x 2"));
+  WriteRows("b.h5", 3, 4);
+  EXPECT_EQ(read(), "");
+}
+
 // As on a file system that knows no locks, or beside whoever has locked the file to write to it.
 TEST_F(CaffeHdf5Test, AFileThatIsLockedIsReadNevertheless) {
   const std::string path = WriteRows("a.h5", 0, 3);
