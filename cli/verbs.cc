@@ -429,7 +429,7 @@ const Verb kConvertCifar10{
     .text =
         "Reads data_batch_1.bin to data_batch_5.bin and test_batch.bin as published, unpacked, "
         "and writes LMDBs of Caffe's Datum, DIR/train_lmdb and DIR/test_lmdb, and the mean of "
-        "the images to train on, DIR/mean.binaryproto.",
+        "the images to train on, DIR/mean.binaryproto. What is there already needs --replace.",
     .flags = {{"source", "DIR", "Directory of the six files."},
               {"out", "DIR", ""},
               {"replace", "", ""}},

@@ -11,6 +11,7 @@
 
 #include "caffe_adapter/convert/dataset_writer.h"
 #include "caffe_adapter/data/mean_image.h"
+#include "core/atomic_file.h"
 #include "core/error.h"
 #include "core/files/regular_file.h"
 
@@ -209,12 +210,18 @@ ConvertResult ConvertCifar10(const ConvertOptions& options) {
   std::vector<BinaryFile> train_files = OpenFiles(options, train);
   std::vector<BinaryFile> test_files = OpenFiles(options, {"test_batch.bin"});
   TrainAndTest databases(options);
+  const std::string mean_file = options.out + "/mean.binaryproto";
+  std::error_code unknown;
+  if (!options.replace && std::filesystem::exists(mean_file, unknown)) {
+    throw DataError(mean_file + " exists already; remove it, or replace it (--replace)");
+  }
+  CheckCanWrite(mean_file);
   WriteCifar(std::move(train_files), databases.train(), &mean);
   WriteCifar(std::move(test_files), databases.test(), nullptr);
-  const std::string mean_file = options.out + "/mean.binaryproto";
-  mean.Write(mean_file);
+  PreparedFile prepared = mean.Prepare(mean_file);
   ConvertResult result;
   result.databases = databases.Finish(kCifarShape, kCifarShape);
+  prepared.Place();
   result.other_files = {mean_file};
   return result;
 }

@@ -73,9 +73,9 @@ ConvertResult ConvertImageset(const ImagesetOptions& options);
 ConvertResult ComputeMean(const std::string& source, const std::string& out);
 
 struct ConvertOptions {
-  std::string source;  // directory of the files as published, decompressed
-  std::string out;     // gets train_lmdb and test_lmdb
-  bool replace = false;
+  std::string source;    // directory of the files as published, decompressed
+  std::string out;       // gets train_lmdb and test_lmdb
+  bool replace = false;  // what is there already; otherwise it is an error
 };
 
 // MNIST's idx files: train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-... Throws DataError.

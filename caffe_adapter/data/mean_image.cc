@@ -18,7 +18,9 @@ void MeanImage::Add(const caffe::Datum& datum) {
   ++images_;
 }
 
-void MeanImage::Write(const std::string& path) const {
+void MeanImage::Write(const std::string& path) const { Prepare(path).Place(); }
+
+PreparedFile MeanImage::Prepare(const std::string& path) const {
   CHECK_GT(images_, 0);
   caffe::BlobProto blob;
   blob.set_num(1);
@@ -28,7 +30,7 @@ void MeanImage::Write(const std::string& path) const {
   for (const double sum : sums_) {
     blob.add_data(static_cast<float>(sum / static_cast<double>(images_)));
   }
-  WriteBinaryFile(path, blob);
+  return PrepareBinaryFile(path, blob);
 }
 
 std::vector<double> MeanImage::ChannelMeans() const {

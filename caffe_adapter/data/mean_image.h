@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "caffe_adapter/net/shape.h"
+#include "core/atomic_file.h"
 #include "proto/caffe.pb.h"
 
 namespace poseidon {
@@ -22,6 +23,8 @@ class MeanImage {
   // As Caffe's compute_image_mean writes it, with num 1 before the image's axes. At least one image
   // was added. Throws Error.
   void Write(const std::string& path) const;
+  // The same under a temporary name, to be placed.
+  PreparedFile Prepare(const std::string& path) const;
 
   // The mean over each channel's pixels: values for mean_value.
   std::vector<double> ChannelMeans() const;

@@ -236,7 +236,8 @@ TEST_F(CaffeConvertTest, AConversionThatFailsLeavesNoDatabase) {
   EXPECT_EQ(left(), 0);
   directory_.Write("test_batch.bin", batch);
   directory_.Write("out/mean.binaryproto/file", "");  // the mean can't be written
-  EXPECT_THROW(ConvertCifar10(files_), Error);
+  files_.replace = true;
+  EXPECT_THROW(ConvertCifar10(files_), ConfigError);
   EXPECT_EQ(left(), 1);
 }
 
@@ -277,8 +278,14 @@ TEST_F(CaffeConvertTest, Cifar10) {
   EXPECT_EQ(ToValues(mean)[0], 100);
   EXPECT_EQ(ToValues(mean)[3071], 4);
 
-  files_.replace = true;
+  // Whoever trains on other databases may need it.
+  std::filesystem::remove_all(files_.out + "/train_lmdb");
+  std::filesystem::remove_all(files_.out + "/test_lmdb");
   directory_.Write("data_batch_3.bin", record('\x0a', '\x01'));
+  EXPECT_EQ(MessageOf<DataError>([&] { ConvertCifar10(files_); }),
+            files_.out + "/mean.binaryproto exists already; remove it, or replace it (--replace)");
+
+  files_.replace = true;
   EXPECT_THAT(MessageOf<DataError>([&] { ConvertCifar10(files_); }),
               HasSubstr("data_batch_3.bin: label 10 before record 4; expected 0 to 9"));
   directory_.Write("data_batch_3.bin", record('\x01', '\x01').substr(0, 3000));
