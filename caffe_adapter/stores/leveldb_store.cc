@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "core/files/regular_file.h"
+#include "core/paths/passing_error.h"
 #endif
 
 namespace poseidon {
@@ -161,7 +162,10 @@ class LevelDbStore : public RecordStore {
   }
 
   void Check(const leveldb::Status& status, const std::string& action) const {
-    if (!status.ok()) throw DataError(path_ + ": " + action + ": " + status.ToString());
+    if (status.ok()) return;
+    const std::string message = path_ + ": " + action + ": " + status.ToString();
+    if (!status.IsIOError() || !EndsWithPassingError(message)) throw DataError(message);
+    throw Error(ExitCode::kFailure, message + "; this may pass, so try again");
   }
 
   void List(Records records) {

@@ -2,10 +2,10 @@
 
 #include <lmdb.h>
 
-#include <cerrno>
 #include <string>
 
 #include "core/error.h"
+#include "core/paths/passing_error.h"
 
 namespace poseidon {
 
@@ -30,9 +30,8 @@ LmdbTransaction BeginLmdbTransaction(MDB_env* environment, unsigned flags,
 void CheckLmdb(int code, const std::string& path, const std::string& action) {
   if (code == MDB_SUCCESS) return;
   const std::string message = path + ": " + action + ": " + mdb_strerror(code);
-  // No fault of the data.
-  const bool no_room = code == ENOSPC || code == EDQUOT || code == EFBIG || code == EIO;
-  if (no_room) throw Error(ExitCode::kFailure, message);
+  // No fault of the data. LMDB's own codes are below 0, the system's above.
+  if (MayPassForWriting(code)) throw Error(ExitCode::kFailure, message);
   throw DataError(message);
 }
 

@@ -25,7 +25,8 @@ LmdbEnvironment MakeLmdbEnvironment(const std::string& path);
 
 LmdbTransaction BeginLmdbTransaction(MDB_env* environment, unsigned flags, const std::string& path);
 
-// Throws DataError "PATH: ACTION: what LMDB says" unless `code` is MDB_SUCCESS.
+// Throws DataError "PATH: ACTION: what LMDB says" unless `code` is MDB_SUCCESS; Error of kFailure
+// if it is an error of the system's that may pass or a disk that is full.
 void CheckLmdb(int code, const std::string& path, const std::string& action);
 
 }  // namespace poseidon

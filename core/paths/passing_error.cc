@@ -1,26 +1,25 @@
 #include "core/paths/passing_error.h"
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
+#include <cstring>
 
 namespace poseidon {
+namespace {
 
-bool MayPass(int error) {
-  switch (error) {
-    case EIO:
-    case ESTALE:
-    case ETIMEDOUT:
-    case ECONNRESET:
-    case ENOTCONN:
-    case EHOSTDOWN:
-    case EHOSTUNREACH:
-    case ENETUNREACH:
-    case EMFILE:
-    case ENFILE:
-    case ENOMEM:
-      return true;
-    default:
-      return false;
-  }
+constexpr std::array<int, 11> kPassingErrors = {EIO,      ESTALE,    ETIMEDOUT,    ECONNRESET,
+                                                ENOTCONN, EHOSTDOWN, EHOSTUNREACH, ENETUNREACH,
+                                                EMFILE,   ENFILE,    ENOMEM};
+
+}  // namespace
+
+bool MayPass(int error) { return std::ranges::find(kPassingErrors, error) != kPassingErrors.end(); }
+
+bool EndsWithPassingError(std::string_view message) {
+  return std::ranges::any_of(kPassingErrors, [message](int error) {
+    return message.ends_with(std::string_view(std::strerror(error)));
+  });
 }
 
 bool MayPassForWriting(int error) {

@@ -9,6 +9,7 @@
 
 #include "caffe_adapter/convert/dataset_writer.h"
 #include "caffe_adapter/data/dataset.h"
+#include "caffe_adapter/stores/lmdb_environment.h"
 #include "core/error.h"
 #include "tests/unit/failing_call.h"
 #include "tests/unit/temporary_directory.h"
@@ -150,6 +151,26 @@ TEST_F(CaffeDatasetTest, WhereTwoNamesCanNotBeExchangedADatabaseIsReplacedAtOnce
     EXPECT_EQ(EntriesBeside(), 1u);
   }
   umask(mask);
+}
+
+TEST(CheckLmdbTest, WhatMayPassIsNoFaultOfTheData) {
+  const auto code_of = [](int code) {
+    try {
+      CheckLmdb(code, "db", "opening");
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), StartsWith("db: opening: "));
+      return error.exit_code();
+    }
+    return ExitCode::kSuccess;
+  };
+  EXPECT_EQ(code_of(0), ExitCode::kSuccess);
+  for (const int passing : {EIO, ESTALE, ETIMEDOUT, EMFILE, ENFILE, ENOMEM, ENOSPC, EDQUOT}) {
+    EXPECT_EQ(code_of(passing), ExitCode::kFailure) << passing;
+  }
+  constexpr int kCorrupted = -30796;  // LMDB's own
+  for (const int lasting : {ENOENT, EACCES, EINVAL, kCorrupted}) {
+    EXPECT_EQ(code_of(lasting), ExitCode::kDataError) << lasting;
+  }
 }
 
 TEST_F(CaffeDatasetTest, OnlyADatabaseIsReplaced) {

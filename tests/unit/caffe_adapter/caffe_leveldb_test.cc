@@ -2,11 +2,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <leveldb/db.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <cerrno>
+#include <iostream>
 #include <map>
 
 #include "caffe_adapter/data/dataset.h"
 #include "core/error.h"
+#include "tests/unit/failing_call.h"
 #include "tests/unit/temporary_directory.h"
 
 namespace poseidon {
@@ -99,6 +104,25 @@ TEST_F(CaffeLevelDbTest, BadDatabases) {
   ASSERT_GT(damaged, 0u);
   EXPECT_THAT(error(), HasSubstr(path_ + ": after record "));
   EXPECT_THAT(error(), HasSubstr("Corruption"));
+}
+
+using CaffeLevelDbDeathTest = CaffeLevelDbTest;
+
+// So it is tried again, or the job is run again.
+TEST_F(CaffeLevelDbDeathTest, WhatCanNotBeReadForAMomentIsNoFaultOfTheData) {
+  Write(1);
+  const auto end_by_reading = [this] {
+    try {
+      BreakCall({.number = SYS_read, .error = EIO});
+      const Dataset dataset(path_, caffe::DataParameter::LEVELDB);
+    } catch (const Error& error) {
+      std::cerr << error.what();
+      _exit(static_cast<int>(error.exit_code()));
+    }
+    _exit(0);
+  };
+  EXPECT_EXIT(end_by_reading(), testing::ExitedWithCode(static_cast<int>(ExitCode::kFailure)),
+              ": opening: IO error: .*: Input/output error; this may pass, so try again");
 }
 
 }  // namespace
