@@ -42,7 +42,8 @@ void CorrectMomentum(UpdateRuleSpec& rule) {
 
 // The policy's rate is 0 from max_iter on, so that the rest of the iterations would learn nothing.
 void CheckRateLasts(const Training& training, const caffe::SolverParameter& solver) {
-  if (solver.lr_policy() != "poly" || training.iterations() <= solver.max_iter()) return;
+  if (solver.lr_policy() != "poly" || solver.power() == 0) return;
+  if (training.iterations() <= solver.max_iter()) return;
   throw ConfigError("training.iterations is " + std::to_string(training.iterations()) +
                     ", but with lr_policy \"poly\" the solver's rate comes to 0 at its max_iter, " +
                     std::to_string(solver.max_iter()) +
@@ -65,7 +66,7 @@ TrainerOptions TrainerOptionsOf(const Job& job, const caffe::SolverParameter& so
   options.max_iter = training.has_iterations() ? training.iterations() : solver.max_iter();
   options.display = solver.display();
   options.average_loss = solver.average_loss();
-  options.test_interval = solver.test_interval();
+  if (solver.test_iter_size() > 0) options.test_interval = solver.test_interval();
   options.test_initialization = solver.test_initialization();
   options.passes = PassesOf(job, solver);
   if (Clips(solver)) options.deferred.clip_gradients = solver.clip_gradients();

@@ -73,9 +73,6 @@ class Checker {
       Fail("test_iter.0",
            "test_iter needs test_interval, how many iterations to train between tests");
     }
-    if (solver_.test_iter_size() == 0 && solver_.test_interval() > 0) {
-      Fail("test_interval", "test_interval needs test_iter, how many batches a test takes");
-    }
     if (solver_.snapshot() > 0 && solver_.snapshot_prefix().empty()) {
       Fail("snapshot", "snapshot needs snapshot_prefix, where snapshots go");
     }
@@ -96,8 +93,10 @@ class Checker {
     } else if (policy == "inv") {
       Needs(gamma, "gamma");
       Needs(power, "power");
+      NotNegative("power", solver_.power());
     } else if (policy == "poly") {
       Needs(power, "power");
+      NotNegative("power", solver_.power());
     } else if (policy == "multistep") {
       Needs(gamma, "gamma");
       Needs(solver_.stepvalue_size() > 0, "stepvalue");

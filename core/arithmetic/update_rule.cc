@@ -221,7 +221,10 @@ void ValidatePolicy(const UpdateRule& rule) {
   const auto positive = [](float value) { return std::isfinite(value) && value > 0; };
   if (reads(kGamma)) Require(positive(rule.gamma), "gamma", rule.gamma, wanted);
   if (reads(kAnyGamma)) Require(std::isfinite(rule.gamma), "gamma", rule.gamma, "a number");
-  if (reads(kPower)) Require(positive(rule.power), "power", rule.power, wanted);
+  if (reads(kPower)) {
+    Require(std::isfinite(rule.power) && rule.power >= 0, "power", rule.power,
+            "a finite number, at least 0, for lr_policy \"" + rule.lr_policy + "\"");
+  }
   if (reads(kStepsize)) Require(rule.stepsize > 0, "stepsize", rule.stepsize, wanted);
   if (reads(kMaxIter)) Require(rule.max_iter > 0, "max_iter", rule.max_iter, wanted);
   if (reads(kStepvalue)) ValidateStepvalue(rule.stepvalue);

@@ -164,6 +164,12 @@ class TorchEngineConfig : public EngineConfig {
       surprises.emplace_back(
           "the trained values will not be kept: the solver has no snapshot_prefix");
     }
+    // As in Caffe, where it may be left over.
+    if (solver.test_interval() > 0 && solver.test_iter_size() == 0) {
+      surprises.emplace_back(
+          "nothing is tested: the solver has test_interval, but no test_iter, how many batches a "
+          "test takes");
+    }
     // Caffe would take a GPU for it; here the solver has no part in that.
     if (solver.has_solver_mode() && solver.solver_mode() == caffe::SolverParameter::GPU &&
         !job_.training().has_device()) {

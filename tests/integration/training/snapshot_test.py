@@ -284,6 +284,13 @@ class SnapshotTest(solver_training.SolverTest):
                 self.assertEqual(run.output().count(news), said, fields)
         self.assertTrue(os.path.exists(f"{directory}/solver_iter_1.caffemodel"))
 
+    def test_without_test_iter_nothing_is_tested_and_it_is_said(self):
+        self.copy_solver(("test_iter: .*", ""))
+        run = self.start_run(self.config_of_one("", iterations=1))
+        self.assertEqual(run.wait(), cluster.SUCCESS)
+        self.assertIn("nothing is tested: the solver has test_interval, but no", run.output())
+        self.assertNotIn("test at iteration", run.output())
+
     def test_what_is_not_expected_is_said_by_daemons_by_hand_too(self):
         self.copy_solver(("max_iter", "solver_mode: GPU max_iter"))
         config = self.config_of_one("", iterations=1).replace(

@@ -215,7 +215,6 @@ TEST_F(CaffeSolverTest, ValuesOutOfRange) {
   EXPECT_EQ(ErrorOf("test_interval: 5 test_iter: 0"),
             "solver.prototxt:2:18: test_iter must be at least 1");
   EXPECT_THAT(ErrorOf("test_iter: 5"), HasSubstr("test_iter needs test_interval"));
-  EXPECT_THAT(ErrorOf("test_interval: 5"), HasSubstr("test_interval needs test_iter"));
   EXPECT_THAT(ErrorOf("regularization_type: 'L3'"), HasSubstr("must be \"L1\" or \"L2\""));
   EXPECT_THAT(Error("net: 'net.prototxt' base_lr: 1 max_iter: 0"), HasSubstr("max_iter must be"));
   EXPECT_THAT(Error("net: 'net.prototxt' base_lr: 1"), HasSubstr("max_iter, how many"));
@@ -239,8 +238,16 @@ TEST_F(CaffeSolverTest, PoliciesAndTheirFields) {
   };
   EXPECT_EQ(error("'multistep' gamma: 1 stepvalue: 5 stepvalue: 5 stepvalue: 3"), "");
   EXPECT_EQ(error("'sigmoid' gamma: 0 stepsize: 5"), "");
+  EXPECT_EQ(error("'poly' power: 0"), "");
+  EXPECT_EQ(ErrorOf("lr_policy: 'poly' power: -1"),
+            "solver.prototxt:2:19: power must not be negative");
   EXPECT_THAT(ErrorOf("lr_policy: 'cosine'"), HasSubstr("unknown lr_policy \"cosine\"; expected"));
   EXPECT_THAT(ErrorOf(""), HasSubstr("lr_policy is missing; expected fixed"));
+}
+
+// As in Caffe's Solver::InitTestNets.
+TEST_F(CaffeSolverTest, WithoutTestIterNothingIsTested) {
+  EXPECT_TRUE(Load("net: 'net.prototxt' test_interval: 5" + std::string(kRule)).tests.empty());
 }
 
 TEST_F(CaffeSolverTest, NetsThatAreMissingOrDoNotFit) {

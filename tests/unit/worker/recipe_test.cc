@@ -140,6 +140,7 @@ TEST(RecipeTest, MomentumCorrectionNeedsMomentumOfSteps) {
 TEST(RecipeTest, NoIterationsAreLeftAtARateThatHasComeToZero) {
   caffe::SolverParameter solver;
   solver.set_lr_policy("poly");
+  solver.set_power(1);
   solver.set_max_iter(100);
   const auto error = [&](int64_t iterations) {
     Job job;
@@ -150,8 +151,18 @@ TEST(RecipeTest, NoIterationsAreLeftAtARateThatHasComeToZero) {
   EXPECT_EQ(error(100), "");
   EXPECT_THAT(error(101), HasSubstr("training.iterations is 101, but with lr_policy \"poly\" the "
                                     "solver's rate comes to 0 at its max_iter, 100"));
+  solver.set_power(0);
+  EXPECT_EQ(error(101), "") << "the rate stays";
   solver.set_lr_policy("fixed");
   EXPECT_EQ(error(101), "");
+}
+
+TEST(RecipeTest, WithoutTestIterNothingIsTested) {
+  caffe::SolverParameter solver;
+  solver.set_test_interval(5);
+  EXPECT_EQ(TrainerOptionsOf(Job(), solver).test_interval, 0);
+  solver.add_test_iter(1);
+  EXPECT_EQ(TrainerOptionsOf(Job(), solver).test_interval, 5);
 }
 
 TEST(RecipeTest, WeightsOfASolverMayBeAList) {

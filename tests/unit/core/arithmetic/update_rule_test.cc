@@ -418,7 +418,10 @@ TEST(Validate, NamesTheFieldAndWhatItMustBe) {
   EXPECT_EQ(Refusal([](auto& r) { r.gamma = 0; }),
             "gamma is 0; it must be above 0 for lr_policy \"inv\"");
   EXPECT_EQ(Refusal([=](auto& r) { r.power = infinity; }),
-            "power is inf; it must be above 0 for lr_policy \"inv\"");
+            "power is inf; it must be a finite number, at least 0, for lr_policy \"inv\"");
+  EXPECT_EQ(Refusal([](auto& r) { r.power = -1; }),
+            "power is -1; it must be a finite number, at least 0, for lr_policy \"inv\"");
+  EXPECT_EQ(Refusal([](auto& r) { r.power = 0; }), "") << "the rate stays";
 }
 
 TEST(Validate, ChecksTheFieldsThatTheTypeReads) {
