@@ -10,7 +10,6 @@
 #include <malloc.h>
 
 #include <algorithm>
-#include <map>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -176,7 +175,8 @@ class TorchEngine : public Engine {
   void MakeTestNets(const TorchEngineOptions& options);
   // Gives memory of the engine's own to the layers whose parameters the model lacks.
   void BindOwnParameters();
-  void OwnParameters(const LayerDescription& layer);
+  // Memory for what the layer owns, with the values of its fillers.
+  std::span<float> OwnParameters(const LayerDescription& layer);
   // By the layer's fillers.
   void Fill(const LayerDescription& layer, std::span<float> values) const;
   // In all nets.
@@ -200,7 +200,9 @@ class TorchEngine : public Engine {
   std::vector<int> step_of_layer_;
   // By step of the train net: the values of the parameters that it owns, one after the other.
   std::vector<std::span<float>> values_;
-  std::map<std::string, at::Tensor> own_parameters_;  // by layer name
+  // By test net and step: the values of layers that the train net lacks; else empty.
+  std::vector<std::vector<std::span<float>>> test_values_;
+  std::vector<at::Tensor> own_parameters_;  // memory of some of both
 };
 
 TorchEngine::TorchEngine(const TorchEngineOptions& options)
@@ -247,25 +249,28 @@ void TorchEngine::MakeTestNets(const TorchEngineOptions& options) {
 void TorchEngine::BindOwnParameters() {
   const std::vector<LayerDescription>& layers = train_->description().layers;
   for (size_t step = 0; step < layers.size(); ++step) {
-    if (!layer_of_step_[step]) OwnParameters(layers[step]);
+    if (layer_of_step_[step] || layers[step].owned_floats() == 0) continue;
+    Bind(layers[step].name(), OwnParameters(layers[step]));
   }
+  // As in Caffe, test nets share such layers with no other net, whatever their names.
   for (const auto& test : tests_) {
+    std::vector<std::span<float>>& values = test_values_.emplace_back();
     for (const LayerDescription& layer : test->description().layers) {
-      if (!FindLayer(train_->description(), layer.name()) &&
-          !own_parameters_.contains(layer.name())) {
-        OwnParameters(layer);
-      }
+      const auto step = static_cast<int>(values.size());
+      const bool only_here =
+          layer.owned_floats() > 0 && !FindLayer(train_->description(), layer.name());
+      values.push_back(only_here ? OwnParameters(layer) : std::span<float>());
+      if (only_here) test->BindParameters(step, values.back());
     }
   }
 }
 
-void TorchEngine::OwnParameters(const LayerDescription& layer) {
-  if (layer.owned_floats() == 0) return;
-  at::Tensor& memory = own_parameters_[layer.name()];
-  memory = at::empty({static_cast<int64_t>(layer.owned_floats())}, device_);
+std::span<float> TorchEngine::OwnParameters(const LayerDescription& layer) {
+  const at::Tensor& memory = own_parameters_.emplace_back(
+      at::empty({static_cast<int64_t>(layer.owned_floats())}, device_));
   const std::span<float> values(memory.data_ptr<float>(), layer.owned_floats());
   Fill(layer, values);
-  Bind(layer.name(), values);
+  return values;
 }
 
 void TorchEngine::Fill(const LayerDescription& layer, std::span<float> values) const {
@@ -389,19 +394,17 @@ std::vector<std::span<float>> TorchEngine::Statistics() const {
 }
 
 void TorchEngine::ReadTestLayers(const std::string& caffemodel) {
-  for (const auto& test : tests_) {
-    const std::vector<LayerDescription>& layers = test->description().layers;
-    const auto only_here = [this](const LayerDescription& layer) {
-      return layer.owned_floats() > 0 && !FindLayer(train_->description(), layer.name());
-    };
-    if (std::none_of(layers.begin(), layers.end(), only_here)) continue;
+  for (size_t net = 0; net < tests_.size(); ++net) {
+    const NetDescription& test = tests_[net]->description();
+    const std::vector<LayerDescription>& layers = test.layers;
+    const std::vector<std::span<float>>& values = test_values_[net];
+    if (std::ranges::all_of(values, [](std::span<float> own) { return own.empty(); })) continue;
     NetValues read;  // blobs that the file lacks stay empty
     for (const LayerDescription& layer : layers) read.emplace_back(layer.parameters.size());
-    ReadCaffemodel(caffemodel, test->description(), read);
+    ReadCaffemodel(caffemodel, test, read);
     for (size_t step = 0; step < layers.size(); ++step) {
-      if (!only_here(layers[step])) continue;
-      const at::Tensor& memory = own_parameters_.at(layers[step].name());
-      std::span<float> rest(memory.data_ptr<float>(), static_cast<size_t>(memory.numel()));
+      std::span<float> rest = values[step];
+      if (rest.empty()) continue;
       for (size_t b = 0; b < layers[step].parameters.size(); ++b) {
         if (layers[step].parameters[b].owner) continue;
         const auto floats = static_cast<size_t>(Count(layers[step].parameters[b].shape));
