@@ -1,5 +1,6 @@
 #include "worker/engine/training_inputs.h"
 
+#include <glog/logging.h>
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 
@@ -10,6 +11,7 @@
 
 #include "caffe_adapter/data/fingerprint.h"
 #include "caffe_adapter/files/caffemodel.h"
+#include "core/error.h"
 #include "core/files/regular_file.h"
 
 namespace poseidon {
@@ -140,6 +142,20 @@ wire::TrainingInputs InputsOf(const Engine& engine, const std::vector<std::strin
   }
   if (const auto hash = HashOfUntrained(engine, weights, from)) inputs.set_untrained(*hash);
   return inputs;
+}
+
+void CheckSameData(const std::vector<wire::TrainingData>& before,
+                   const std::vector<wire::TrainingData>& now) {
+  CHECK_EQ(now.size(), before.size());
+  for (size_t i = 0; i < now.size(); ++i) {
+    const bool as_many = now[i].records() == before[i].records();
+    if (as_many && now[i].fingerprint() == before[i].fingerprint()) continue;
+    throw DataError("layer \"" + now[i].layer() + "\": the data has changed since the job began: " +
+                    (as_many ? "as many records, but not the same"
+                             : std::to_string(now[i].records()) + " records, it had " +
+                                   std::to_string(before[i].records())) +
+                    "; start the job again");
+  }
 }
 
 }  // namespace poseidon

@@ -30,4 +30,9 @@ uint64_t HashOfNet(const NetDescription& net);
 wire::TrainingInputs InputsOf(const Engine& engine, const std::vector<std::string>& weights,
                               const std::optional<FoundSnapshot>& from);
 
+// Throws DataError if a layer reads other data than it did: of the layers that read, in their
+// order, before and after their files were opened anew.
+void CheckSameData(const std::vector<wire::TrainingData>& before,
+                   const std::vector<wire::TrainingData>& now);
+
 }  // namespace poseidon

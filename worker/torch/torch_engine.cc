@@ -16,6 +16,7 @@
 
 #include "caffe_adapter/net/filler.h"
 #include "core/process/blocked_signals.h"
+#include "worker/engine/training_inputs.h"
 #include "worker/torch/layers/torch_device.h"
 #include "worker/torch/stream_graph.h"
 #include "worker/torch/torch_error.h"
@@ -317,10 +318,12 @@ void TorchEngine::SetPauses(const std::optional<std::set<int>>& steps) {
 void TorchEngine::TakePart(const DataShare& share) {
   const int64_t part = share.parts.at(share.place);
   if (part == batch_) return;
+  const std::vector<wire::TrainingData> data = train_->data();
   train_.reset();  // its files can't be open twice
   train_.emplace(DescribeTrainNet(options_, part,
                                   static_cast<float>(ShareOfSamples(share.parts, share.place))),
                  TrainReading(options_), ToArithmetic(options_, graphs_.get()));
+  CheckSameData(data, train_->data());
   batch_ = part;
   for (int step = 0; step < steps(); ++step) {
     if (!values_[step].empty()) train_->BindParameters(step, values_[step]);

@@ -87,6 +87,23 @@ TEST(HashOfNetTest, AnInfogainMatrixIsInIt) {
   EXPECT_NE(hash_with("a", 5), hash_with("a", 6));
 }
 
+TEST(CheckSameDataTest, NamesTheLayerWhoseDataHaveChanged) {
+  std::vector<wire::TrainingData> before(2);
+  before[0].set_layer("images");
+  before[1].set_layer("labels");
+  for (wire::TrainingData& data : before) data.set_records(300);
+  const auto error = [&](int64_t records, uint64_t fingerprint) {
+    std::vector<wire::TrainingData> now = before;
+    now[1].set_records(records);
+    now[1].set_fingerprint(fingerprint);
+    return MessageOf<DataError>([&] { CheckSameData(before, now); });
+  };
+  const std::string changed = "layer \"labels\": the data has changed since the job began: ";
+  EXPECT_EQ(error(300, 0), "");
+  EXPECT_EQ(error(200, 0), changed + "200 records, it had 300; start the job again");
+  EXPECT_EQ(error(300, 1), changed + "as many records, but not the same; start the job again");
+}
+
 // Layer "a" is trained, layer "frozen" is not.
 class FrozenLayerEngine : public ReplayEngine {
  public:

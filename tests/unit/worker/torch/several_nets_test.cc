@@ -44,5 +44,28 @@ TEST_F(SeveralNetsTest, LayersOfOneNameInTwoTestNetsAreTwoLayers) {
   EXPECT_EQ(probed, (std::map<int, Floats>{{0, {2}}, {1, {4, 4, 4}}}));
 }
 
+// Somebody has replaced them; workers whose part stays would go on with the old ones.
+TEST_F(SeveralNetsTest, DataThatHasChangedIsRefusedWhereItIsOpenedAnew) {
+  for (const int64_t records : {300, 200}) {
+    WriteDigits("train", 300, 10, 1);
+    TorchEngineOptions options = Options(kClassifier, 16);
+    options.workers = 2;
+    Trainee worker(options);
+    const auto take_part = [&worker](int64_t part) {
+      worker.engine().SetShare({.place = 0, .tenures = {{0, 2}}, .parts = {part, 32 - part}});
+    };
+    take_part(20);
+    std::filesystem::remove_all(directory_ + "train");
+    WriteDigits("train", records, 10, 2);
+    EXPECT_THAT([&] { take_part(16); },
+                ::testing::ThrowsMessage<DataError>(
+                    "layer \"data\": the data has changed since the job began: " +
+                    (records == 300 ? std::string("as many records, but not the same")
+                                    : std::to_string(records) + " records, it had 300") +
+                    "; start the job again"));
+    std::filesystem::remove_all(directory_ + "train");
+  }
+}
+
 }  // namespace
 }  // namespace poseidon
