@@ -370,12 +370,13 @@ const Verb kTest{
     .usage = "test --solver=FILE|--net=FILE --weights=FILE [flags]",
     .text =
         "Runs the net's test phase on this machine with the values of a .caffemodel and shows the "
-        "mean of every blob that no layer reads: accuracies and losses.",
+        "mean of every blob that no layer reads: accuracies and losses. So it does with each of a "
+        "solver's test nets.",
     .flags = {{"solver", "FILE", ""},
               {"net", "FILE", ""},
               {"weights", "FILES", ".caffemodel files, comma separated."},
               {"iterations", "N",
-               "Batches to score; if not given, the solver's first test_iter, or 50 of --net."},
+               "Batches to score; if not given, the solver's test_iter, or 50 of --net."},
               {"threads", "N", ""}},
     .example =
         "poseidon test --solver=configs/models/lenet/solver.prototxt \\\n"

@@ -8,6 +8,7 @@
 #include "caffe_adapter/net/solver_checks.h"
 #include "caffe_adapter/net/upgrade.h"
 #include "core/named_file.h"
+#include "core/text/listed.h"
 #include "proto/text_format.h"
 
 namespace poseidon {
@@ -182,6 +183,14 @@ NetDescription DescribeNet(const SolverNet& net) {
   options.state = net.state;
   options.locate = net.locate;
   return DescribeNet(net.net, net.phase, options);
+}
+
+std::string TestNetName(const Solver& solver, size_t number) {
+  const auto& stages = solver.tests.at(number).state.stage();
+  std::string name = "test net " + std::to_string(number);
+  if (!stages.empty())
+    name += (stages.size() > 1 ? " (stages " : " (stage ") + Listed(stages) + ")";
+  return name;
 }
 
 UpdateRuleSpec ToUpdateRuleSpec(const caffe::SolverParameter& solver) {

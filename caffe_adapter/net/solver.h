@@ -1,6 +1,7 @@
 // Caffe's solver files and the nets they name.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,10 @@ Solver LoadSolver(const std::string& path);
 
 // The description of a net of a solver.
 NetDescription DescribeNet(const SolverNet& net);
+
+// What people tell a test net by: its number, from 0, and the stages that its test_state says, as
+// "test net 1 (stage val)".
+std::string TestNetName(const Solver& solver, size_t number);
 
 // The fields that decide an update. The parameter must have passed LoadSolver.
 UpdateRuleSpec ToUpdateRuleSpec(const caffe::SolverParameter& solver);

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <iostream>
 #include <string>
+#include <vector>
 
 #include "caffe_adapter/net/solver.h"
 #include "client/pace/compute_disturbance.h"
@@ -64,19 +65,27 @@ Solver TrainSolver() {
 }
 
 struct ScoredNet {
+  std::string name;
   SolverNet net;
   int batches;
 };
 
 // A solver says how many batches its tests take, unless the flag does.
-ScoredNet TestNet() {
-  if (FLAGS_solver.empty()) return {ReadNet(FLAGS_net, caffe::TEST), FLAGS_iterations};
-  Solver solver = LoadSolver(FLAGS_solver);
+std::vector<ScoredNet> TestNets() {
+  if (FLAGS_solver.empty()) {
+    return {{FLAGS_net, ReadNet(FLAGS_net, caffe::TEST), FLAGS_iterations}};
+  }
+  const Solver solver = LoadSolver(FLAGS_solver);
   if (solver.tests.empty()) {
     throw ConfigError(FLAGS_solver + ": has no test net (test_iter, test_interval)");
   }
   const bool given = !gflags::GetCommandLineFlagInfoOrDie("iterations").is_default;
-  return {solver.tests.front(), given ? FLAGS_iterations : solver.parameter.test_iter(0)};
+  std::vector<ScoredNet> nets;
+  for (size_t i = 0; i < solver.tests.size(); ++i) {
+    const int batches = solver.parameter.test_iter(static_cast<int>(i));
+    nets.push_back({TestNetName(solver, i), solver.tests[i], given ? FLAGS_iterations : batches});
+  }
+  return nets;
 }
 
 void Print(const Engine& engine, const LayerMeasurement& measured) {
@@ -144,9 +153,7 @@ ExitCode TimeNet() {
   return ExitCode::kSuccess;
 }
 
-ExitCode Test() {
-  if (FLAGS_weights.empty()) throw ConfigError("--weights is missing; name a .caffemodel");
-  const ScoredNet scored = TestNet();
+void PrintScore(const ScoredNet& scored) {
   const TestResult result =
       ScoreNet(scored.net, SplitAtCommas(FLAGS_weights), scored.batches, FLAGS_threads,
                [](const std::string& news) { std::cerr << news << std::endl; });
@@ -155,6 +162,18 @@ ExitCode Test() {
     for (const float value : output.values) {
       std::printf("%s: %.6g\n", output.blob.c_str(), value);
     }
+  }
+}
+
+ExitCode Test() {
+  if (FLAGS_weights.empty()) throw ConfigError("--weights is missing; name a .caffemodel");
+  const std::vector<ScoredNet> nets = TestNets();
+  for (const ScoredNet& scored : nets) {
+    if (nets.size() > 1) {
+      std::printf("%s:\n", scored.name.c_str());
+      std::fflush(stdout);  // before what is told of its files
+    }
+    PrintScore(scored);
   }
   return ExitCode::kSuccess;
 }

@@ -164,6 +164,10 @@ class TorchEngineConfig : public EngineConfig {
       surprises.emplace_back(
           "the trained values will not be kept: the solver has no snapshot_prefix");
     }
+    if (solver_.tests.size() > 1) {
+      surprises.push_back("the results of tests are those of " + TestNetName(solver_, 0) +
+                          "; those of the other test nets are in the log of the worker that tests");
+    }
     // As in Caffe, where it may be left over.
     if (solver.test_interval() > 0 && solver.test_iter_size() == 0) {
       surprises.emplace_back(

@@ -109,6 +109,24 @@ class NetVerbsTest(lenet.LenetTest):
         )
         self.assertIn("warning: no file has values for new, so the score is that of", other)
 
+    def test_each_of_several_test_nets_is_scored(self):
+        states = 'test_state { stage: "all" } test_state { stage: "few" }'
+        self.copy_solver(("test_iter: .*", f"test_iter: 3 test_iter: 1 {states}"))
+        weights = self.first_values(0)
+        with open(self.path("out/logs/worker-0.log"), encoding="utf-8") as log:
+            self.assertIn(
+                "the results of tests are those of test net 0 (stage all); those of", log.read()
+            )
+        output = self.verb(
+            "test", f"--solver={self.path('solver.prototxt')}", f"--weights={weights}"
+        )
+        first, second = output.split("test net 1 (stage few):\n")
+        self.assertIn("test net 0 (stage all):\n", first)
+        scores = [re.findall(r"(?m)^(accuracy|loss): ([\d.]+)$", net) for net in (first, second)]
+        for score in scores:
+            self.assertEqual([name for name, _ in score], ["loss", "accuracy", "loss"])
+        self.assertNotEqual(scores[0], scores[1])
+
     def test_profile_of_a_solver_with_passes_and_of_layers_with_one_name(self):
         twice = """layer { name: "relu1" type: "ReLU" bottom: "ip2" top: "ip2" }\n"""
         self.copy_net((r'layer {\n  name: "accuracy"', twice + r'layer {\n  name: "accuracy"'))

@@ -76,6 +76,16 @@ TEST_F(CaffeSolverTest, NetsForTrainingAndForTests) {
   EXPECT_EQ(solver.tests[1].net.layer_size(), 4);
 }
 
+TEST_F(CaffeSolverTest, TestNetsAreToldByTheirStages) {
+  const Solver solver = Load(
+      "net: 'net.prototxt' test_interval: 5 test_iter: 1 test_iter: 1 test_iter: 1 test_state {}"
+      " test_state { stage: 'a' } test_state { stage: 'a' stage: 'b' }" +
+      std::string(kRule));
+  EXPECT_EQ(TestNetName(solver, 0), "test net 0");
+  EXPECT_EQ(TestNetName(solver, 1), "test net 1 (stage a)");
+  EXPECT_EQ(TestNetName(solver, 2), "test net 2 (stages a, b)");
+}
+
 TEST_F(CaffeSolverTest, ErrorsInANetInsideASolverHaveTheirPlace) {
   const Solver solver = Load(
       "net_param {\n layer { name: 'l' type: 'SoftmaxWithLoss'\n"
