@@ -145,7 +145,7 @@ void KeepResult(const std::string& path, const std::string& name, bool ended_wel
 
 std::string DefaultRemoteShell(Duration silence) {
   constexpr Duration kInterval = Seconds(5);  // between two signs of life that are asked for
-  return "ssh -o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=" +
+  return "ssh -o BatchMode=yes -o ConnectTimeout=10 -o ControlPath=none -o ServerAliveInterval=" +
          std::to_string(kInterval / Seconds(1)) +
          " -o ServerAliveCountMax=" + std::to_string(std::max<int64_t>(1, silence / kInterval));
 }

@@ -15,7 +15,8 @@ namespace poseidon {
 inline constexpr Duration kRemoteSilence = Seconds(15);
 
 // ssh: a host that does not answer is given up after ten seconds, one that has gone silent after
-// `silence`, at least five seconds.
+// `silence`, at least five seconds. Each has a connection of its own, whatever the user's config
+// says: in one that is shared (ControlMaster) the silence of whoever has made it would count.
 std::string DefaultRemoteShell(Duration silence = kRemoteSilence);
 
 // How hosts are reached.

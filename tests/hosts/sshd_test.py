@@ -1,5 +1,6 @@
 """`poseidon run --hosts` over a real ssh, to an sshd that listens on addresses of this machine."""
 
+import glob
 import os
 import re
 import signal
@@ -50,6 +51,19 @@ class SshdTest(remote.HostsTest):
         run = self.start_on_hosts(cluster.replay_config(training="trace: true"))
         self.assertEqual(run.wait(), cluster.SUCCESS, run.output())
         self.assertTrue(self.read_json("out/worker-1.trace.json"))
+        self.assert_nothing_there()
+
+    @cluster.slow
+    def test_connections_are_not_shared(self):
+        """In a shared one the options of whoever was the first are those of all."""
+        with open(self.ssh.client, "a", encoding="utf-8") as file:
+            file.write(
+                f"  ControlMaster auto\n  ControlPath {self.path('shared')}-%h\n  ControlPersist 60\n"
+            )
+        self.shell = None
+        run = self.start_on_hosts(cluster.replay_config(), prefix=self.ssh.default_shell())
+        self.assertEqual(run.wait(), cluster.SUCCESS, run.output())
+        self.assertEqual(glob.glob(self.path("shared-*")), [])
         self.assert_nothing_there()
 
     @cluster.slow

@@ -160,6 +160,13 @@ TEST_F(RemoteShellTest, ThatAProgramHasRunIsKnownBehindABanner) {
   EXPECT_EQ(lost.signal, SIGHUP) << lost.ToString();
 }
 
+// In a shared one ssh's other options are those of whoever was the first.
+TEST(DefaultRemoteShellTest, EachHasAConnectionOfItsOwn) {
+  const std::string command = DefaultRemoteShell(Seconds(600));
+  EXPECT_NE(command.find(" -o ControlPath=none "), std::string::npos) << command;
+  EXPECT_TRUE(command.ends_with(" -o ServerAliveInterval=5 -o ServerAliveCountMax=120")) << command;
+}
+
 // Such as sshd with its MaxStartups.
 TEST(ProcessClusterTest, OnlySomeRemoteShellsToAHostAreOnTheirWay) {
   const TemporaryDirectory directory;
