@@ -121,9 +121,6 @@ class Doctor {
     questions.directories = {TemporaryDirectory()};
     const std::string& snapshots = requirements_.needs.snapshot_directory;
     if (!snapshots.empty()) questions.directories.push_back(snapshots);
-    if (!HostsGiven()) return questions;
-    for (const CheckedHost& host : hosts_) questions.addresses.push_back(host.address);
-    if (hosts_.size() > 1) questions.next = hosts_[(index + 1) % hosts_.size()].address;
     return questions;
   }
 
@@ -153,9 +150,14 @@ class Doctor {
 
   // Those that do not answer are told of, and looked at no more.
   void AskAll() {
+    std::vector<std::string> addresses;
+    for (const CheckedHost& host : hosts_) addresses.push_back(host.address);
     std::vector<HostQuestion> questions;
     for (size_t i = 0; i < hosts_.size(); ++i) {
-      questions.push_back({hosts_[i].name, FactsScript(QuestionsFor(i, shell_.programs))});
+      HostQuestions host = QuestionsFor(i, shell_.programs);
+      host.addresses = addresses;
+      if (hosts_.size() > 1) host.next = addresses[(i + 1) % addresses.size()];
+      questions.push_back({hosts_[i].name, FactsScript(host)});
     }
     const std::vector<HostAnswer> answers =
         AskHosts(shell_, questions, AnswerDeadline(), &interruption_);

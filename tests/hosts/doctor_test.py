@@ -4,6 +4,7 @@ import glob
 import itertools
 import json
 import os
+import shutil
 import signal
 import time
 import unittest
@@ -124,6 +125,35 @@ class SoundHostsTest(DoctorTest):
         )
         self.assertRegex(doctor.output(), r"(?m)^warning +links +have not been measured")
         self.assertRegex(doctor.output(), r"\n\d errors, 1 warning\n$")
+
+    def silent_names(self):
+        """What goes before a shell's command, so that no name server answers for the name "silent"."""
+        os.makedirs(self.path("slow"))
+        path = self.write(
+            "slow/getent",
+            f'#!/bin/sh\n[ "$2" != silent ] || exec sleep 1000\nexec {shutil.which("getent")} "$@"\n',
+        )
+        os.chmod(path, 0o755)
+        return f"PATH={os.path.dirname(path)}:$PATH"
+
+    @cluster.slow
+    def test_a_name_whose_name_server_is_silent(self):
+        path = self.silent_names()
+        self.shell = self.write_shell(path)
+        self.write("hosts", "a 127.0.0.1\nb silent\n")
+        here = self.write("doctor", f'#!/bin/sh\n{path} exec "$@"\n')
+        config = self.write("config.prototxt", cluster.replay_config())
+        doctor = self.start(
+            *("poseidon", "doctor", f"--config={config}", f"--hosts={self.hosts}"),
+            f"--remote_shell={self.shell}",
+            prefix=("sh", here),
+        )
+        self.assertEqual(doctor.wait(), cluster.CONFIG_ERROR, doctor.output())
+        for host in "ab":
+            self.assertIn(
+                f"{host} does not find silent; mend: write the address of b", doctor.output()
+            )
+        self.assertNotIn(" can't be ", doctor.output())
 
     def test_fewer_nodes_than_the_config_has(self):
         self.write("hosts", "a 127.0.0.1\n")

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 
+#include "core/files/regular_file.h"
 #include "core/process/allowance.h"
 #include "launch/host_query.h"
 #include "tests/unit/temporary_directory.h"
@@ -137,6 +138,29 @@ TEST(HostFacts, ThisMachineAnswers) {
   EXPECT_TRUE(room.writable);
   EXPECT_GT(room.bytes, 1 << 20);
   EXPECT_TRUE(facts.has_working_directory);
+}
+
+// Of which only so many are asked for that the answer comes in time.
+TEST(HostFacts, NamesWhoseNameServerIsSilentAreNotFound) {
+  const TemporaryDirectory directory;
+  const std::string timeout = directory.Write("timeout",
+                                              "#!/bin/sh\n"
+                                              "echo $1 >> ${0%/*}/waited\n"
+                                              "case $4 in silent*) exit 124 ;; esac\n"
+                                              "shift\n"
+                                              "exec \"$@\"\n");
+  std::filesystem::permissions(timeout, std::filesystem::perms::owner_all);
+  HostQuestions questions;
+  questions.addresses = {"silent1", "127.0.0.1", "silent2", "silent3", "silent4", "silent5"};
+  const std::string script = "PATH=" + directory.path() + ":$PATH\n" + FactsScript(questions);
+  const HostFacts facts = ParseFacts(AskHere(script, Seconds(60), nullptr).text);
+  const std::map<std::string, std::string> found = {{"127.0.0.1", "127.0.0.1"},
+                                                    {"silent1", ""},
+                                                    {"silent2", ""},
+                                                    {"silent3", ""},
+                                                    {"silent4", ""}};
+  EXPECT_EQ(facts.resolved, found);
+  EXPECT_EQ(ReadRegularFile(directory.Path("waited"), ExitCode::kFailure), "8\n4\n4\n2\n1\n");
 }
 
 // It is one argument of the remote shell, for which Linux has a bound of its own (MAX_ARG_STRLEN).
