@@ -33,6 +33,7 @@ class RemoteShellTest : public testing::Test {
     command.host = "node0";
     command.command = {"/bin/sh", "-c", script};
     command.is_daemon = false;
+    command.job = "cluster {}";
     command.log = directory_.Path("log");
     command.result = "result";
     command.output = directory_.Path("result");
@@ -98,6 +99,17 @@ TEST_F(RemoteShellTest, AConnectionThatIsLostIsAHangUpOnceTheProgramHasRun) {
   const ExitStatus lost = EndOf("exit 0", "(eval \"$1\"); echo timeout >&2; exit 255");
   EXPECT_EQ(lost.signal, SIGHUP);
   EXPECT_EQ(lost.ToString(), "has lost its connection: timeout");
+}
+
+TEST_F(RemoteShellTest, WhereTheJobsFileFindsNoRoomThatIsToldAndNothingIsLeft) {
+  EXPECT_EQ(EndOf("exit 0", "ulimit -f 0; eval \"$1\"").code, 1);
+  const std::string said = ReadRegularFile(directory_.Path("log"), ExitCode::kFailure);
+  EXPECT_TRUE(said.ends_with("can't write the job's file to " + directory_.path() +
+                             " on this host; make room there\n"))
+      << said;
+  for (const auto& entry : fs::directory_iterator(directory_.path())) {
+    EXPECT_FALSE(entry.is_directory()) << entry.path();
+  }
 }
 
 // Logs may be rotated, or emptied or removed by whoever needs the room.
