@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 
+#include "core/net/ip_networks.h"
 #include "launch/job_cluster.h"
 #include "transport/membership/node_setup.h"
 
@@ -75,8 +76,6 @@ std::string Values(const CheckedHosts& hosts,
   return text;
 }
 
-bool IsLoopback(const std::string& address) { return address.starts_with("127."); }
-
 bool HasAddress(const HostFacts& facts, const std::string& address) {
   return std::any_of(facts.interfaces.begin(), facts.interfaces.end(),
                      [&](const NetworkInterface& own) { return own.address == address; });
@@ -100,9 +99,7 @@ const NetworkInterface* LeadingInterface(const CheckedHost& host) {
 std::string OwnAddressesText(const HostFacts& facts) {
   std::string text;
   for (const NetworkInterface& one : facts.interfaces) {
-    if (IsLoopback(one.address) || one.address == "::1" || one.address.starts_with("fe80:")) {
-      continue;
-    }
+    if (IsLoopbackName(one.address) || one.address.starts_with("fe80:")) continue;
     text += (text.empty() ? ": " : " or ") + one.address;
   }
   return text;
@@ -192,7 +189,7 @@ void CheckInterface(const CheckedHost& host, Report& report) {
       std::find_if(host.facts.interfaces.begin(), host.facts.interfaces.end(),
                    [&](const NetworkInterface& one) { return one.address == own->second; });
   if (named == host.facts.interfaces.end() || named->name == leading->name ||
-      IsLoopback(own->second)) {
+      IsLoopbackName(own->second)) {
     return;
   }
   report.Warn(host.address + " is " + named->name + " of " + host.name +
@@ -216,15 +213,15 @@ Findings CheckNames(const CheckedHosts& hosts) {
         continue;
       }
       const bool own = asking.name == named.name;
-      if (own && IsLoopback(address->second) && hosts.size() > 1 &&
-          !IsLoopback(hosts.front().address) && !IsLoopback(named.address)) {
+      if (own && IsLoopbackName(address->second) && hosts.size() > 1 &&
+          !IsLoopbackName(hosts.front().address) && !IsLoopbackName(named.address)) {
         // Daemons there take the address of the interface that leads to the scheduler.
         report.Warn(named.name + " takes its own name for " + address->second +
                         ", at which the others do not reach it; daemons do without the name, and "
                         "programs of yours may not",
                     "remove that line from /etc/hosts there, or write the address of " +
                         named.name + " behind its name in the hosts file");
-      } else if (own && !IsLoopback(address->second) && !asking.facts.interfaces.empty() &&
+      } else if (own && !IsLoopbackName(address->second) && !asking.facts.interfaces.empty() &&
                  !HasAddress(asking.facts, address->second)) {
         const std::string means =
             named.address == address->second ? "" : ", which " + named.address + " means";

@@ -152,9 +152,12 @@ TEST_F(HostChecksTest, NamesThatAreNotFound) {
 }
 
 TEST_F(HostChecksTest, NamesThatMeanLoopback) {
-  facts().resolved["node1"] = "127.0.1.1";  // as Debian's installer writes it
-  ExpectWarning(CheckNames(hosts_), HasSubstr("node1 takes its own name for 127.0.1.1"),
-                HasSubstr("/etc/hosts"));
+  facts().interfaces.push_back({"lo", "::1", 65536, "noqueue"});
+  for (const std::string loopback : {"127.0.1.1", "::1"}) {  // the first as Debian's installer does
+    facts().resolved["node1"] = loopback;
+    ExpectWarning(CheckNames(hosts_), HasSubstr("node1 takes its own name for " + loopback),
+                  HasSubstr("/etc/hosts"));
+  }
 }
 
 TEST_F(HostChecksTest, NamesThatMeanDifferentAddresses) {
