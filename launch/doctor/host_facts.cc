@@ -29,7 +29,8 @@ sum_of_all() { [ -r "$1" ] && cat "$@" 2>/dev/null | sha256sum 2>/dev/null | cut
 there() { at=$1; while [ ! -d "$at" ]; do at=$(dirname "$at"); done; printf %s "$at"; }
 room() {
   at=$(there "$1")
-  df -Pk "$at" | sed -n 2p | { read -r system blocks used free rest; echo "$free"; }
+  # The number before the percentage: what is mounted may have blanks in its name.
+  df -Pk "$at" | sed -nE '2s,.* ([0-9-]+) +([0-9]+%|-) +/.*,\1,p'
   [ -w "$at" ] && echo yes
 }
 try() {

@@ -140,20 +140,39 @@ TEST(HostFacts, ThisMachineAnswers) {
   EXPECT_TRUE(facts.has_working_directory);
 }
 
+// What this machine answers with a shell script for one of the programs that it is asked by.
+HostFacts AnswerWith(const TemporaryDirectory& directory, const std::string& program,
+                     const std::string& script, const HostQuestions& questions) {
+  const std::string path = directory.Write(program, "#!/bin/sh\n" + script);
+  std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+  const std::string search = "PATH=" + directory.path() + ":$PATH\n";
+  return ParseFacts(AskHere(search + FactsScript(questions), Seconds(60), nullptr).text);
+}
+
+TEST(HostFacts, RoomIsKnownWhereWhatIsMountedHasABlankInItsName) {
+  const TemporaryDirectory directory;
+  HostQuestions questions;
+  questions.directories = {directory.path()};
+  const HostFacts facts =
+      AnswerWith(directory, "df",
+                 "echo 'Filesystem     1024-blocks     Used Available Capacity Mounted on'\n"
+                 "echo '//server/my share   1000000   250000    750000      25% /mnt/my share'\n",
+                 questions);
+  EXPECT_EQ(facts.rooms.at(directory.path()).bytes, 750000 * 1024);
+  EXPECT_TRUE(facts.rooms.at(directory.path()).writable);
+}
+
 // Of which only so many are asked for that the answer comes in time.
 TEST(HostFacts, NamesWhoseNameServerIsSilentAreNotFound) {
   const TemporaryDirectory directory;
-  const std::string timeout = directory.Write("timeout",
-                                              "#!/bin/sh\n"
-                                              "echo $1 >> ${0%/*}/waited\n"
-                                              "case $4 in silent*) exit 124 ;; esac\n"
-                                              "shift\n"
-                                              "exec \"$@\"\n");
-  std::filesystem::permissions(timeout, std::filesystem::perms::owner_all);
   HostQuestions questions;
   questions.addresses = {"silent1", "127.0.0.1", "silent2", "silent3", "silent4", "silent5"};
-  const std::string script = "PATH=" + directory.path() + ":$PATH\n" + FactsScript(questions);
-  const HostFacts facts = ParseFacts(AskHere(script, Seconds(60), nullptr).text);
+  const HostFacts facts = AnswerWith(directory, "timeout",
+                                     "echo $1 >> ${0%/*}/waited\n"
+                                     "case $4 in silent*) exit 124 ;; esac\n"
+                                     "shift\n"
+                                     "exec \"$@\"\n",
+                                     questions);
   const std::map<std::string, std::string> found = {{"127.0.0.1", "127.0.0.1"},
                                                     {"silent1", ""},
                                                     {"silent2", ""},
