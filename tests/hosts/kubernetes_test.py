@@ -267,6 +267,8 @@ class ManifestTest(unittest.TestCase):
         pod = found["spec"]["template"]["spec"]
         self.assertEqual(rules[0]["onExitCodes"]["containerName"], pod["containers"][0]["name"])
         self.assertEqual(pod["restartPolicy"], "Never")
+        # Kubernetes' own 6 are for programs that fail by themselves.
+        self.assertGreaterEqual(found["spec"]["backoffLimit"], 100)
 
 
 class SchemaTest(cluster.ClusterTest):
