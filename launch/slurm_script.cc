@@ -70,6 +70,7 @@ std::string JobFile(const SlurmJob& slurm) {
   Job job = slurm.job;
   Cluster cluster = job.cluster();
   Training training = job.training();
+  if (!job.has_security()) job.mutable_security()->set_key_file(slurm.out + "/job.key");
   job.clear_run();
   job.clear_cluster();
   job.clear_training();
@@ -81,8 +82,7 @@ std::string JobFile(const SlurmJob& slurm) {
   cluster.clear_scheduler_port();
   return Verbatim(TextOf(job)) + "run: $run\ncluster {\nscheduler_host: \"$address\"\n" +
          "scheduler_port: " + port + "\n" + Verbatim(TextOf(cluster)) + "}\ntraining {\n$start\n" +
-         Verbatim(TextOf(training)) + "}\n" +
-         (job.has_security() ? "" : "security { key_file: \"$out/job.key\" }\n");
+         Verbatim(TextOf(training)) + "}\n";
 }
 
 // A daemon for each of `tasks`; `again`: another one when it is killed, or the job has gone on

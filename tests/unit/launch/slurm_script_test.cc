@@ -2,6 +2,7 @@
 // the job's. (Jobs that train: tests/hosts/slurm_test.py.)
 #include "launch/slurm_script.h"
 
+#include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>
 
 #include <csignal>
@@ -40,7 +41,7 @@ class SlurmScriptTest : public testing::Test {
     slurm.snapshot_at_end = true;
     slurm.notice_seconds = 120;
     slurm.programs = directory_.Path("bin");
-    slurm.out = directory_.Path("out");
+    slurm.out = out_;
     ChildOptions child;
     child.name = "script";
     child.command = {"/usr/bin/env",
@@ -87,12 +88,22 @@ class SlurmScriptTest : public testing::Test {
   }
 
   TemporaryDirectory directory_;
+  std::string out_ = directory_.Path("out");
   Training training_;
   Recovery::Mode recovery_ = Recovery::NONE;
 
  private:
   std::string Queued() const { return directory_.Path("queued"); }
 };
+
+TEST_F(SlurmScriptTest, TheKeyIsFoundWhateverTheDirectoryIsCalled) {
+  out_ = directory_.Path("a \"b\" \\c $HOME `d`");
+  EXPECT_EQ(EndingOf("exit 0").code, 0);
+  Job job;
+  ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(
+      ReadRegularFile(out_ + "/job.prototxt", ExitCode::kFailure), &job));
+  EXPECT_EQ(job.security().key_file(), out_ + "/job.key");
+}
 
 TEST_F(SlurmScriptTest, IsQueuedAgainAfterWhatMayPass) {
   for (const char* passing : {"exit 3", "kill -KILL $$", "kill -ABRT $$", "kill -SEGV $$"}) {
