@@ -133,8 +133,8 @@ void ResolveFiles(JobConfig& config) {
 }
 
 void CheckKeyPath(const Job& job, const std::string& out) {
-  CheckPath(job.has_security() ? job.security().key_file()
-                               : std::filesystem::absolute(out).string());
+  const bool is_in_out = !job.has_security() || job.security().has_key();
+  CheckPath(is_in_out ? std::filesystem::absolute(out).string() : job.security().key_file());
 }
 
 std::optional<std::string> BlasThreads(int threads) {
@@ -199,6 +199,7 @@ void JobCluster::Prepare() {
   job.set_run(std::random_device{}());
   RemoveEarlier(options_.out);
   if (options_.hosts) MakeKeyIfOpen(job, options_.out);
+  MoveKeyToFile(job, options_.out);
   WriteFileAtomically(options_.out + "/job.prototxt", TextOf(job));
   if (options_.hosts) text_for_hosts_ = TextOf(WithKeyInside(job));
 }

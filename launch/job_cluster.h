@@ -61,14 +61,15 @@ std::string PreloadedLibraryThere(const RemoteShell& shell);
 void ResolveFiles(JobConfig& config);
 
 // Throws ConfigError if OUT/job.prototxt can't name the file of the job's key, as ResolveFiles does
-// for those that it finds. The key of a job that has none is made in `out`.
+// for those that it finds. The key of a job that has none is made in `out`, and one that the config
+// has itself is moved there.
 void CheckKeyPath(const Job& job, const std::string& out);
 
 class JobCluster {
  public:
   // Writes OUT/job.prototxt, the config that all daemons read, and starts them. A job on hosts
-  // whose config has no `security` gets a key of its own, OUT/job.key. Throws ConfigError
-  // if another job has OUT now.
+  // whose config has no `security` gets a key of its own, OUT/job.key, where a key that the config
+  // has itself goes, too. Throws ConfigError if another job has OUT now.
   explicit JobCluster(JobClusterOptions options);
 
   // Waits until every daemon has ended and returns the job's exit code. If one dies, the scheduler

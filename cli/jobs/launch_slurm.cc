@@ -19,6 +19,7 @@
 #include "core/files/directories.h"
 #include "core/files/log_lines.h"
 #include "core/process/program_directory.h"
+#include "launch/handed_key.h"
 #include "launch/job_cluster.h"
 #include "launch/remote_shell.h"
 #include "launch/slurm_script.h"
@@ -126,8 +127,9 @@ ExitCode Submit(const std::string& script, const std::string& log) {
 }  // namespace
 
 ExitCode LaunchSlurmVerb() {
-  const SlurmJob slurm = JobFromFlags();
+  SlurmJob slurm = JobFromFlags();
   MakeDirectories(slurm.out + "/logs");
+  MoveKeyToFile(slurm.job, slurm.out);
   const std::string script = slurm.out + "/job.sbatch";
   WriteFileAtomically(script, SlurmScript(slurm));
   if (!FLAGS_submit) {

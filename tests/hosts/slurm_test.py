@@ -82,6 +82,20 @@ class StandInTest(LaunchTest):
         self.assertIn("scontrol requeue", script)
         subprocess.run(["bash", "-n", self.path("out/job.sbatch")], check=True)
 
+    def test_a_key_in_the_config_is_not_in_the_script(self):
+        keys = self.start("poseidon", "keys", f"--out={self.path('keys')}")
+        self.assertEqual(keys.wait(), cluster.SUCCESS)
+        with open(self.path("keys/job.key"), encoding="ascii") as file:
+            key = file.read().strip()
+        job = self.launch(cluster.replay_config(security=f'key: "{key}\\n"'), "--nosubmit")
+        self.assertEqual(job.wait(), cluster.SUCCESS, job.output())
+        with open(self.path("out/job.sbatch"), encoding="utf-8") as file:
+            script = file.read()
+        self.assertNotIn(key, script)
+        self.assertIn(f'key_file: "{self.path("out/job.key")}"', script)
+        with open(self.path("out/job.key"), encoding="ascii") as file:
+            self.assertEqual(file.read().strip(), key)
+
     def test_a_submission_that_nobody_reads_is_one(self):
         self.write("bin/sbatch", '#!/bin/sh\nsleep 1; echo submitted; touch "$0.submitted"\n')
         path = self.write("config.prototxt", cluster.replay_config())

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import stat
 import subprocess
 import time
 import unittest
@@ -231,6 +232,19 @@ class SecurityTest(cluster.ClusterTest):
         self.assertEqual(scheduler.wait(), cluster.CONFIG_ERROR)
         self.assertIn("the job config has no `security`", scheduler.output())
         self.assertIn("poseidon keys --out=DIR", scheduler.output())
+
+    def test_a_key_in_the_config_is_written_where_its_owner_alone_can_read_it(self):
+        with open(make_key(self, "keys"), encoding="ascii") as file:
+            key = file.read().strip()
+        self.run_job(cluster.replay_config(security=f'key: "{key}\\n"'))
+        holders = []
+        for folder, _, names in os.walk(self.path("out")):
+            for path in (os.path.join(folder, name) for name in names):
+                with open(path, encoding="utf-8", errors="replace") as file:
+                    if key.split()[-1] in file.read():
+                        holders.append(path)
+        self.assertEqual(holders, [self.path("out/job.key")])
+        self.assertEqual(stat.S_IMODE(os.stat(self.path("out/job.key")).st_mode), 0o600)
 
     def test_a_key_that_others_can_read(self):
         key = make_key(self, "keys")

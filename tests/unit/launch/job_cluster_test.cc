@@ -7,7 +7,9 @@
 #include <cstdlib>
 #include <string>
 
+#include "launch/handed_key.h"
 #include "tests/unit/temporary_directory.h"
+#include "transport/security/job_key.h"
 
 namespace poseidon {
 namespace {
@@ -70,6 +72,24 @@ TEST(ResolveFiles, ADirectoryWhoseNameIsNoUtf8IsRefused) {
             directory.Path("caf\\xe9/solver.prototxt") +
                 " is no UTF-8, and OUT/job.prototxt, which has to name it, is; rename the file or "
                 "its directory");
+}
+
+// OUT/job.prototxt is for whoever the umask says.
+TEST(HandedKey, OneInTheConfigGoesToAFileOfItsOwnersAlone) {
+  const TemporaryDirectory directory;
+  const JobKey key = JobKey::Make();
+  Job job;
+  job.mutable_security()->set_key(key.ToText());
+  job.mutable_security()->add_allow("10.0.0.0/8");
+  CheckKeyPath(job, directory.path());
+  EXPECT_NE(MessageOf<ConfigError>([&] { CheckKeyPath(job, "caf\xe9"); }), "");
+  MoveKeyToFile(job, directory.path());
+  EXPECT_FALSE(job.security().has_key());
+  EXPECT_EQ(job.security().key_file(), directory.Path("job.key"));
+  EXPECT_EQ(job.security().allow_size(), 1);
+  EXPECT_EQ(JobKey::Read(directory.Path("job.key")).secret_key, key.secret_key);  // 0600
+  MoveKeyToFile(job, directory.Path("elsewhere"));
+  EXPECT_EQ(job.security().key_file(), directory.Path("job.key"));
 }
 
 TEST(HostProgramStart, LoadsTheLibraryBehindThoseOfTheHostsEnvironment) {
