@@ -12,10 +12,17 @@
 namespace poseidon {
 namespace {
 
-// A socket that has the port on all addresses; -1 if somebody else has it.
-int BoundTo(int port) {
+void SharePort(int bound) {
+  const int on = 1;
+  setsockopt(bound, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+}
+
+// A socket that has the port on all addresses; -1 if somebody else has it. `shared`: only if
+// somebody else listens there.
+int BoundTo(int port, bool shared) {
   const int bound = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (bound < 0) return -1;
+  if (shared) SharePort(bound);
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_ANY);
@@ -25,12 +32,20 @@ int BoundTo(int port) {
     return -1;
   }
   // Only now: with it a port that another pair has could be bound, too.
-  const int on = 1;
-  setsockopt(bound, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  SharePort(bound);
   return bound;
 }
 
 }  // namespace
+
+bool CanListenAtPair(int first) {
+  for (const int port : {first, first + 1}) {
+    const int probe = BoundTo(port, /*shared=*/true);
+    if (probe < 0) return false;
+    close(probe);
+  }
+  return true;
+}
 
 PortPair::PortPair() {
   std::random_device random;
@@ -49,7 +64,7 @@ PortPair::~PortPair() { Close(); }
 bool PortPair::Bind(int first) {
   first_ = first;
   for (int i = 0; i < 2; ++i) {
-    sockets_[i] = BoundTo(first + i);
+    sockets_[i] = BoundTo(first + i, /*shared=*/false);
     if (sockets_[i] >= 0) continue;
     Close();
     return false;

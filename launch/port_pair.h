@@ -15,6 +15,9 @@
 
 namespace poseidon {
 
+// Whether nobody listens at these two, the first and the next one, so that a scheduler could.
+bool CanListenAtPair(int first);
+
 class PortPair {
  public:
   // Drawn at random. Throws Error if there are none.

@@ -15,6 +15,7 @@
 #include "core/program.h"
 #include "launch/doctor/link_measurement.h"
 #include "launch/host_query.h"
+#include "launch/port_pair.h"
 #include "launch/scratch_directory.h"
 #include "scheduler/link_reports.h"
 
@@ -50,6 +51,18 @@ CheckedHosts HostsOf(const HostRanks& ranks) {
 
 double SecondsSince1970(std::chrono::system_clock::time_point time) {
   return std::chrono::duration<double>(time.time_since_epoch()).count();
+}
+
+// Of those that a job needs; a scheduler for which the config names no port gets a PortPair.
+std::string HowToOpenPorts(const Cluster& cluster) {
+  std::string own = "20000 to 32000";
+  if (cluster.has_scheduler_port()) {
+    own = std::to_string(cluster.scheduler_port()) + " and " +
+          std::to_string(cluster.scheduler_port() + 1);
+  }
+  return "let the hosts reach ports " + own +
+         " of this machine, and each other and this machine ports 32768 to 60999 of the hosts "
+         "(docs/running.md, \"Ports and firewalls\")";
 }
 
 class Doctor {
@@ -215,12 +228,20 @@ class Doctor {
       findings_.push_back({FindingLevel::kError, "ports", error.what(), "as it says"});
       return;
     }
+    const int port = job.cluster().scheduler_port();
+    if (job.cluster().has_scheduler_port() && !CanListenAtPair(port)) {
+      job.mutable_cluster()->clear_scheduler_port();
+      findings_.push_back({FindingLevel::kWarning, "ports",
+                           "port " + std::to_string(port) +
+                               " of this machine, the scheduler's, or the next one is taken, as by "
+                               "the job itself while it runs; links are measured at another one",
+                           "end what listens there, unless it is this job"});
+    }
     const LinkMeasurements measured = MeasureLinks(job, hosts, shell_, interruption_);
     if (!measured.failure.empty()) {
       findings_.push_back({FindingLevel::kError, "ports",
                            "daemons on the hosts could not meet: " + measured.failure,
-                           "let the hosts reach ports 20000 to 60999 of each other and of this "
-                           "machine (docs/running.md, \"Ports and firewalls\")"});
+                           HowToOpenPorts(job.cluster())});
     } else {
       findings_.push_back({FindingLevel::kGood, "ports",
                            "daemons on all hosts reach each other and the scheduler at " +

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import time
 import unittest
 
@@ -80,6 +81,17 @@ class SoundHostsTest(DoctorTest):
         for link in links:
             self.assertGreater(link["latency_ms"], 0)
             self.assertGreater(link["goodput_bytes_per_second"], 0)
+
+    def test_a_job_that_runs_now_has_the_schedulers_port(self):
+        port = cluster.free_port_pair()
+        with socket.create_server(("127.0.0.1", port + 1)):
+            doctor = self.on_hosts(cluster.replay_config(cluster=f"scheduler_port: {port}"))
+        self.assertEqual(doctor.popen.returncode, cluster.SUCCESS, doctor.output())
+        self.assertRegex(
+            doctor.output(),
+            f"(?m)^warning +ports +port {port} of this machine, .* or the next one is taken",
+        )
+        self.assertRegex(doctor.output(), r"(?m)^good +links +a to b: .*b/s$")
 
     def test_a_signal_ends_the_planning(self):
         """The plans that are compared at last take seconds for so many workers."""
@@ -189,9 +201,13 @@ class NamespacesTest(remote.NamespacesTest, DoctorTest):
     def test_hosts_that_do_not_reach_each_other(self):
         """Each reaches the scheduler, and they don't reach each other."""
         self.ip("-n", self.names[1], "route", "add", "blackhole", "10.97.0.2/32")
-        doctor = self.on_hosts(cluster.replay_config())
+        port = cluster.free_port_pair()
+        doctor = self.on_hosts(cluster.replay_config(cluster=f"scheduler_port: {port}"))
         self.assertEqual(doctor.popen.returncode, cluster.CONFIG_ERROR, doctor.output())
         self.assertRegex(doctor.output(), r"(?m)^error +ports +daemons on the hosts could not meet")
+        self.assertIn(
+            f"; mend: let the hosts reach ports {port} and {port + 1} of this", doctor.output()
+        )
 
     @cluster.slow
     def test_own_names_at_loopback_addresses(self):

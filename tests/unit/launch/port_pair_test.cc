@@ -49,6 +49,17 @@ TEST(PortPairTest, IsForWhoKnowsItAndForNobodyElse) {
   }
 }
 
+TEST(PortPairTest, NobodyElseCanListenWhereSomebodyDoes) {
+  const PortPair ports;
+  EXPECT_TRUE(CanListenAtPair(ports.first()));
+  for (const int port : {ports.first(), ports.first() + 1}) {
+    const Listener listener(port, true);
+    ASSERT_TRUE(listener.listens());
+    EXPECT_FALSE(CanListenAtPair(ports.first())) << port;
+  }
+  EXPECT_TRUE(CanListenAtPair(ports.first()));
+}
+
 TEST(PortPairTest, NoTwoPairsHaveAPortInCommon) {
   std::vector<std::unique_ptr<PortPair>> pairs;
   std::set<int> ports;
