@@ -27,6 +27,8 @@ namespace {
 // 127 is the shell's code for a program that can't be started.
 constexpr int kCanNotStart = 127;
 
+// Where programs are for who has no PATH, as for a shell without one.
+constexpr const char* kUsualPath = "/usr/bin:/bin";
 // Where the programs of administrators are, which other users' PATH lacks.
 constexpr const char* kRootsPath = "/usr/sbin:/sbin";
 
@@ -253,7 +255,8 @@ void ChildProcess::CloseInput() {
 std::string FindProgram(const std::string& name) {
   if (name.find('/') != std::string::npos) return name;
   const char* const path = std::getenv("PATH");
-  std::istringstream directories((path == nullptr ? "" : std::string(path) + ":") + kRootsPath);
+  std::istringstream directories(std::string(path == nullptr ? kUsualPath : path) + ":" +
+                                 kRootsPath);
   std::string directory;
   while (std::getline(directories, directory, ':')) {
     std::string candidate = directory + "/" + name;

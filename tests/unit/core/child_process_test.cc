@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <optional>
@@ -280,6 +281,13 @@ TEST_F(ChildProcessTest, FindsPrograms) {
   EXPECT_EQ(FindProgram("./here"), "./here");
   EXPECT_THAT(MessageOf<Error>([] { FindProgram("no-such-program"); }),
               HasSubstr("there is no program no-such-program"));
+}
+
+TEST_F(ChildProcessTest, FindsProgramsWithoutAPath) {
+  const std::string path = std::getenv("PATH");
+  unsetenv("PATH");
+  EXPECT_THAT(FindProgram("sh"), HasSubstr("/bin/sh"));
+  setenv("PATH", path.c_str(), 1);
 }
 
 }  // namespace
