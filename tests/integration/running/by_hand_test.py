@@ -233,6 +233,13 @@ class SecurityTest(cluster.ClusterTest):
         self.assertIn("the job config has no `security`", scheduler.output())
         self.assertIn("poseidon keys --out=DIR", scheduler.output())
 
+    def test_a_key_in_a_directory_of_any_name_can_be_named_as_is_said(self):
+        path = make_key(self, 'ü "k" \\d')
+        escaped = path.replace("\\", "\\\\").replace('"', '\\"')
+        self.assertIn(
+            f'\n  security {{ mode: CURVE key_file: "{escaped}" }}\n', self.processes[-1].output()
+        )
+
     def test_a_key_in_the_config_is_written_where_its_owner_alone_can_read_it(self):
         with open(make_key(self, "keys"), encoding="ascii") as file:
             key = file.read().strip()
