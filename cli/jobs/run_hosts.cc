@@ -193,11 +193,16 @@ JobConfig JobConfigFromFlags() {
 
 std::string HowToReach(const std::string& host, const std::string& failure) {
   const auto said = [&](const char* words) { return failure.find(words) != std::string::npos; };
-  // Commands on hosts ask nobody anything, so a user is to do once what ssh would ask for.
+  // Commands on hosts ask nobody anything, so a user is to do once what ssh would ask for. The
+  // flags of a remote shell of the user's own may be what keeps it from asking.
+  const std::string alike =
+      FlagGiven("remote_shell") ? ", with the port and files of your --remote_shell," : "";
   if (said("Host key verification failed")) {
-    return "`ssh " + host + "` shows its key and asks whether to trust it";
+    return "`ssh " + host + "`" + alike + " shows its key and asks whether to trust it";
   }
-  if (said("Permission denied (")) return "`ssh-copy-id " + host + "` brings your key there";
+  if (said("Permission denied (")) {
+    return "`ssh-copy-id " + host + "`" + alike + " brings your key there";
+  }
   return "make `" + FLAGS_remote_shell + " " + host + " true` work";
 }
 

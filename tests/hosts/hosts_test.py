@@ -144,11 +144,11 @@ class RunOnHostsTest(TrainingTest):
         run = self.start_on_hosts(endless())
         self.assertEqual(run.wait(), 1)
         self.assertIn(
-            "a can't be reached: Host key verification failed; `ssh a` shows its key", run.output()
+            "a can't be reached: Host key verification failed; `ssh a`, with the port and files of "
+            "your --remote_shell, shows its key",
+            run.output(),
         )
-        self.assertIn(
-            "Permission denied (publickey); `ssh-copy-id b` brings your key", run.output()
-        )
+        self.assertIn("Permission denied (publickey); `ssh-copy-id b`, with the port", run.output())
 
     def test_files_that_can_not_be_used_are_named(self):
         self.write("hosts", "a 127.0.0.1\nb 127.0.0.1 roles=server\n")

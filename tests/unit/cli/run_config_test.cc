@@ -33,5 +33,20 @@ TEST(RunConfigTest, AMonitorThatIsNotWantedIsNotChecked) {
   }
 }
 
+TEST(HowToReachTest, NamesTheUsersOwnRemoteShell) {
+  const gflags::FlagSaver saver;
+  const std::string unknown = "Host key verification failed.";
+  const std::string refused = "user@node0: Permission denied (publickey).";
+  EXPECT_EQ(HowToReach("node0", unknown), "`ssh node0` shows its key and asks whether to trust it");
+  EXPECT_EQ(HowToReach("node0", refused), "`ssh-copy-id node0` brings your key there");
+  FLAGS_remote_shell = "ssh -p 2222";
+  EXPECT_EQ(HowToReach("node0", unknown),
+            "`ssh node0`, with the port and files of your --remote_shell, shows its key and asks "
+            "whether to trust it");
+  EXPECT_EQ(HowToReach("node0", refused),
+            "`ssh-copy-id node0`, with the port and files of your --remote_shell, brings your key "
+            "there");
+}
+
 }  // namespace
 }  // namespace poseidon
