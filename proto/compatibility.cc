@@ -34,6 +34,12 @@ class CompatibilityCheck {
   }
 
   void CheckCodec() {
+    if (job_.training().precision() == Training::FLOAT16 && communication_.codec() == FP16) {
+      Refuse("codec",
+             "FP16 has no place for the small gradients that the loss scale of "
+             "training.precision FLOAT16 saves, for the scale is taken out before they leave; "
+             "use BF16, whose range is single precision's, or FP32");
+    }
     const Scheme scheme = OnlyScheme(communication_.policy());
     if (scheme == SCHEME_UNSPECIFIED) return;
     const std::string reason = WhyNotCodec(scheme, communication_.codec());

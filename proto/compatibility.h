@@ -16,7 +16,7 @@ struct Refusal {
   std::string reason;
 };
 
-// Everything about scheme, codec, staleness, place of the update, summation order, grid,
+// Everything about scheme, codec, precision, staleness, place of the update, summation order, grid,
 // recovery, division of the batch and replays that cannot work as the job asks for it; empty if all
 // can. Looks at no other setting.
 std::vector<Refusal> Refusals(const Job& job);

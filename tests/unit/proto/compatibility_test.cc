@@ -214,6 +214,24 @@ TEST(CombinationsTest, LocalStepsNeedExchangesOfTheirOwn) {
   EXPECT_THAT(Refusals(job)[0].reason, HasSubstr("with a worker for each device"));
 }
 
+TEST(CombinationsTest, WhatALossScaleSavesIsNotPackedInItsRange) {
+  const auto refused = [](const std::string& precision, const std::string& codec) {
+    Job job;
+    ParseText("training { device: CUDA precision: " + precision +
+                  " } communication { codec: " + codec + " }",
+              "job", job);
+    const std::vector<Refusal> refusals = Refusals(job);
+    return refusals.empty() ? "" : refusals[0].reason;
+  };
+  EXPECT_THAT(refused("FLOAT16", "FP16"), HasSubstr("communication.codec: FP16 has no place"));
+  for (const std::string codec : {"FP32", "BF16", "INT8"}) {
+    EXPECT_EQ(refused("FLOAT16", codec), "") << codec;
+  }
+  for (const std::string precision : {"FLOAT32", "BFLOAT16", "TF32"}) {
+    EXPECT_EQ(refused(precision, "FP16"), "") << precision;
+  }
+}
+
 TEST(CombinationsTest, GridsAreAsSquareAsCanBe) {
   using testing::ElementsAre;
   EXPECT_THAT(SquareGrid(1), ElementsAre(1));
