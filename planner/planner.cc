@@ -128,7 +128,7 @@ std::vector<BucketChoice> ChooseBuckets(const InformationBook& book,
   std::vector<BucketChoice> buckets;
   int64_t bytes = 0;  // of the last bucket
   for (int layer = 0; layer < book.Query(Property::kLayers); ++layer) {
-    const Scheme scheme = ChooseScheme(book, layer, communication.policy());
+    const Scheme scheme = UsableScheme(book, ChooseScheme(book, layer, communication.policy()));
     const LayerFacts facts = book.Query(layer);
     const int64_t layer_bytes = facts.parameters * kFloatBytes;
     const WireCodec codec = CodecOf(facts, scheme, communication.codec());

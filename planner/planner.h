@@ -31,8 +31,9 @@ struct BucketChoice {
   bool operator==(const BucketChoice&) const = default;
 };
 
-// The buckets that the policy makes: every layer's scheme by ChooseScheme, consecutive layers
-// merged up to communication.bucket_bytes. `policy` is not TIME.
+// The buckets that the policy makes: every layer's scheme by ChooseScheme, but PS for ADAM where
+// the workers update; consecutive layers merged up to communication.bucket_bytes. `policy` is not
+// TIME.
 std::vector<BucketChoice> ChooseBuckets(const InformationBook& book,
                                         const Communication& communication);
 

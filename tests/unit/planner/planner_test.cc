@@ -322,6 +322,29 @@ TEST(PlannerTest, TellsTheFloatsOfBothSchemes) {
   EXPECT_EQ(plan.buckets(1).scheme(), PS);
 }
 
+// What Adam's servers would send back is new values, which nobody packs; a server's sum anybody
+// may.
+TEST(PlannerTest, WhatServersMayNotUpdateIsPackedAndMergedAsUnderPs) {
+  ModelSpec model;
+  model.set_batch(4);
+  AddInnerProduct(60, 50, 4, model);
+  AddInnerProduct(40, 60, 4, model);
+  Communication communication = Settings(65536, 1, Communication::ALL_ADAM);
+  communication.set_codec(BF16);
+  communication.set_bucket_bytes(1 << 20);
+  const auto buckets = [&] {
+    return MakePlan(InformationBook(model, 2, 2), communication).buckets();
+  };
+  ASSERT_EQ(buckets().size(), 2);
+  EXPECT_EQ(buckets()[0].scheme(), ADAM);
+  EXPECT_EQ(buckets()[0].codec(), FP32);
+  model.mutable_update_rule()->set_deferred(true);
+  ASSERT_EQ(buckets().size(), 1);
+  EXPECT_EQ(buckets()[0].scheme(), PS);
+  EXPECT_EQ(buckets()[0].codec(), BF16);
+  EXPECT_TRUE(buckets()[0].update_at_workers());
+}
+
 // Which worker has a gradient of what is counted by the mean of flags, which no codec may round.
 TEST(PlannerTest, FlagsTravelAsTheyAre) {
   ModelSpec model;
