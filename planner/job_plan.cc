@@ -25,29 +25,6 @@
 namespace poseidon {
 namespace {
 
-// What the training program asks for and the job's config does not let it have.
-void CheckUpdate(const UpdateRuleSpec& rule, const Job& job) {
-  const Communication& communication = job.communication();
-  if (!rule.deferred() && rule.type() != "MeanGradient") return;
-  const std::string what =
-      "the training program makes the updates itself (clip_gradients, large_batch.lars, or a "
-      "solver of its own)";
-  if (communication.staleness() != 0) {
-    throw ConfigError("communication.staleness must be 0: " + what +
-                      ", from the gradients of all workers");
-  }
-  if (rule.type() == "MeanGradient" && job.recovery().mode() != Recovery::NONE) {
-    throw ConfigError(
-        "recovery.mode must be NONE: " + what +
-        ", and nobody but the program knows how to take one back; `poseidon run "
-        "--restarts=N` starts such a job again; the program itself has to find its newest "
-        "checkpoint then");
-  }
-  if (communication.update_at() == Communication::SERVERS) {
-    throw ConfigError("communication.update_at must not be SERVERS: " + what);
-  }
-}
-
 // The numbers of torch.optim's rules go to servers with the gradients, and to nobody else.
 void CheckServersUpdate(const UpdateRuleSpec& rule, const Job& job, const Plan& plan) {
   if (!IsTorchType(rule.type())) return;
@@ -184,6 +161,28 @@ class Maker {
 };
 
 }  // namespace
+
+void CheckUpdate(const UpdateRuleSpec& rule, const Job& job) {
+  const Communication& communication = job.communication();
+  if (!rule.deferred() && rule.type() != "MeanGradient") return;
+  const std::string what =
+      "the training program makes the updates itself (clip_gradients, large_batch.lars, or a "
+      "solver of its own)";
+  if (communication.staleness() != 0) {
+    throw ConfigError("communication.staleness must be 0: " + what +
+                      ", from the gradients of all workers");
+  }
+  if (rule.type() == "MeanGradient" && job.recovery().mode() != Recovery::NONE) {
+    throw ConfigError(
+        "recovery.mode must be NONE: " + what +
+        ", and nobody but the program knows how to take one back; `poseidon run "
+        "--restarts=N` starts such a job again; the program itself has to find its newest "
+        "checkpoint then");
+  }
+  if (communication.update_at() == Communication::SERVERS) {
+    throw ConfigError("communication.update_at must not be SERVERS: " + what);
+  }
+}
 
 Plan PlanJob(const InformationBook& all, const Job& job, const JobPlanTrial& trial,
              const std::stop_token& stop, const SearchListener& searched) {

@@ -12,6 +12,10 @@
 
 namespace poseidon {
 
+// Throws ConfigError for what a program with this rule needs and the job's config does not let it
+// have. PlanJob does so, too; who knows the rule can ask before there are workers.
+void CheckUpdate(const UpdateRuleSpec& rule, const Job& job);
+
 // The job has been checked (proto/job_config.h). Policy TIME takes the defaults of Network where
 // the job describes none; the other policies then make no predictions.
 //

@@ -16,6 +16,7 @@ class CompatibilityCheck {
     CheckCodec();
     CheckUpdate();
     CheckStaleness();
+    CheckLars();
     CheckLocalSteps();
     CheckDeterminism();
     CheckGrid();
@@ -89,6 +90,18 @@ class CompatibilityCheck {
       Refuse("staleness",
              "which gradients a worker's values hold depends on timing then, so no two runs are "
              "the same; switch deterministic off, or use 0");
+    }
+  }
+
+  // What the workers do from the mean gradient of a whole layer.
+  void CheckLars() {
+    if (!job_.training().large_batch().has_lars()) return;
+    const std::string instead =
+        "with training.large_batch.lars the workers make the updates, from the gradients of all; "
+        "leave lars out, or use ";
+    if (communication_.staleness() != 0) Refuse("staleness", instead + "0");
+    if (communication_.update_at() == Communication::SERVERS) {
+      Refuse("update_at", instead + "WORKERS or AUTOMATIC");
     }
   }
 

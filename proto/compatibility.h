@@ -16,9 +16,9 @@ struct Refusal {
   std::string reason;
 };
 
-// Everything about scheme, codec, precision, staleness, place of the update, summation order, grid,
-// recovery, division of the batch and replays that cannot work as the job asks for it; empty if all
-// can. Looks at no other setting.
+// Everything about scheme, codec, precision, staleness, place of the update, LARS, summation order,
+// grid, recovery, division of the batch and replays that cannot work as the job asks for it; empty
+// if all can. Looks at no other setting.
 std::vector<Refusal> Refusals(const Job& job);
 
 // Whether the job asks for updates by servers: in so many words, or by a policy that has no others.

@@ -103,4 +103,14 @@ void ApplyRecipe(const Job& job, const caffe::SolverParameter& solver, ModelSpec
   }
 }
 
+void CheckSmoothing(float label_smoothing, const NetDescription& net, const SolverNet& train) {
+  if (label_smoothing == 0) return;
+  for (const LayerDescription& layer : net.layers) {
+    if (layer.type() == "SoftmaxWithLoss") return;
+  }
+  throw ConfigError(train.locate(""),
+                    "no layer of the net in TRAIN is a SoftmaxWithLoss, so "
+                    "training.large_batch.label_smoothing has no effect; leave it out");
+}
+
 }  // namespace poseidon

@@ -25,4 +25,8 @@ std::string SnapshotOwner(const Job& job, uint64_t number);
 // Throws ConfigError for a recipe that the solver can't follow.
 void ApplyRecipe(const Job& job, const caffe::SolverParameter& solver, ModelSpec& model);
 
+// Throws ConfigError if labels are to be smoothed and no layer of the train net would do it: `net`
+// is the description of `train`.
+void CheckSmoothing(float label_smoothing, const NetDescription& net, const SolverNet& train);
+
 }  // namespace poseidon

@@ -72,13 +72,6 @@ struct TrainingParts {
   std::unique_ptr<WorkerNet> net;
 };
 
-void CheckBalance(const Job& job, const Engine& engine) {
-  if (job.training().batch() != Training::BALANCED || engine.net() == nullptr) return;
-  const std::string why = WhyNotBalanced(*engine.net());
-  if (why.empty()) return;
-  throw ConfigError("training.batch can't be BALANCED: " + why + "; leave it out");
-}
-
 // Who takes a lost one's place goes on where the others are, and may find the snapshot of the end.
 // A job that goes on from its latest one ends well: whoever enters it again until it does so comes
 // to an end, and a test behind the last iteration that a failure has cut off is done.
@@ -108,7 +101,7 @@ void TrainAndFinish(const EngineConfig& plan, const Job& job, const WorkerDevice
                     WorkerSession& session, TrainingParts& training) {
   LOG(INFO) << "joined as worker " << session.rank();
   training.engines = MakeEngines(plan, session.rank(), devices);
-  CheckBalance(job, *training.engines[0]);
+  if (const NetDescription* net = training.engines[0]->net()) CheckBalance(job, *net);
   TrainerOptions& options = training.options;
   options = plan.trainer_options();
   options.from = FindStart(plan, session.rank());

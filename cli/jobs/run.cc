@@ -25,8 +25,11 @@
 #include "launch/host_query.h"
 #include "launch/job_cluster.h"
 #include "launch/restart_policy.h"
+#include "planner/job_plan.h"
 #include "proto/job_config.h"
+#include "worker/engine/balanced_batch.h"
 #include "worker/engine/patient_read.h"
+#include "worker/recipe.h"
 
 namespace poseidon {
 namespace {
@@ -76,14 +79,40 @@ JobConfig ConfigOfJob() {
   }
 }
 
+// What the workers or the scheduler would refuse when all have been started.
+void CheckRecipe(const Job& job, const Solver& solver) {
+  ModelSpec model;  // its update rule alone
+  *model.mutable_update_rule() = ToUpdateRuleSpec(solver.parameter);
+  ApplyRecipe(job, solver.parameter, model);
+  CheckUpdate(model.update_rule(), job);
+}
+
+// Likewise, of the net.
+void CheckTrainNet(const Job& job, const SolverNet& train) {
+  const Training& training = job.training();
+  const float smoothing = training.large_batch().label_smoothing();
+  if (training.batch() != Training::BALANCED && smoothing == 0) return;
+  DescribeOptions options;
+  options.state = train.state;
+  options.locate = train.locate;
+  if (training.has_batch_per_worker()) options.batch_size = training.batch_per_worker();
+  const NetDescription net = DescribeNet(train.net, train.phase, options);
+  CheckBalance(job, net);
+  CheckSmoothing(smoothing, net, train);
+}
+
 // The solver, if there is one. Whatever is wrong with the files shows here, before anything is
 // started.
 std::optional<Solver> CheckFiles(const JobConfig& config) {
   if (config.job.training().engine() != Training::TORCH) return std::nullopt;
   const Training& training = config.job.training();
   Solver solver = LoadSolver(SolverPath(config));
+  CheckRecipe(config.job, solver);
   // Hosts have data of their own; their workers say if they can't be read.
-  if (!HostsGiven()) CheckData(config, solver);
+  if (!HostsGiven()) {
+    CheckData(config, solver);
+    CheckTrainNet(config.job, solver.train);
+  }
   CheckLatestSnapshot(training, solver);
   return solver;
 }

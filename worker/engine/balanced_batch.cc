@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "caffe_adapter/data/sample_source.h"
+#include "core/error.h"
 
 namespace poseidon {
 namespace {
@@ -106,6 +107,13 @@ std::string WhyNotBalanced(const NetDescription& net) {
            "): " + why;
   }
   return "";
+}
+
+void CheckBalance(const Job& job, const NetDescription& net) {
+  if (job.training().batch() != Training::BALANCED) return;
+  const std::string why = WhyNotBalanced(net);
+  if (why.empty()) return;
+  throw ConfigError("training.batch can't be BALANCED: " + why + "; leave it out");
 }
 
 }  // namespace poseidon

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "caffe_adapter/net/net.h"
+#include "proto/job.pb.h"
 
 namespace poseidon {
 
@@ -13,5 +14,8 @@ namespace poseidon {
 // It can where each blob has a row a sample, no row depends on another's sample, and the losses
 // are means over samples.
 std::string WhyNotBalanced(const NetDescription& net);
+
+// Throws ConfigError if the job asks for that and its train net can't.
+void CheckBalance(const Job& job, const NetDescription& net);
 
 }  // namespace poseidon

@@ -17,6 +17,7 @@
 #include "caffe_adapter/net/filler.h"
 #include "core/process/blocked_signals.h"
 #include "worker/engine/training_inputs.h"
+#include "worker/recipe.h"
 #include "worker/torch/layers/torch_device.h"
 #include "worker/torch/stream_graph.h"
 #include "worker/torch/torch_error.h"
@@ -25,17 +26,6 @@
 
 namespace poseidon {
 namespace {
-
-// What no layer reads would have no effect.
-void CheckSmoothing(const TorchEngineOptions& options, const NetDescription& net) {
-  if (options.label_smoothing == 0) return;
-  for (const LayerDescription& layer : net.layers) {
-    if (layer.type() == "SoftmaxWithLoss") return;
-  }
-  throw ConfigError(options.solver.train.locate(""),
-                    "no layer of the net in TRAIN is a SoftmaxWithLoss, so "
-                    "training.large_batch.label_smoothing has no effect; leave it out");
-}
 
 // `batch`: instead of the net's. The losses' weights are multiplied by `share`, and are a replica's
 // part of the mean over all replicas' samples (worker/worker_net.h).
@@ -46,7 +36,7 @@ NetDescription DescribeTrainNet(const TorchEngineOptions& options, std::optional
   describe.locate = options.solver.train.locate;
   describe.batch_size = batch;
   NetDescription net = DescribeNet(options.solver.train.net, caffe::TRAIN, describe);
-  CheckSmoothing(options, net);
+  CheckSmoothing(options.label_smoothing, net, options.solver.train);
   for (LayerDescription& layer : net.layers) {
     layer.label_smoothing = options.label_smoothing;
     for (float& weight : layer.loss_weights) {

@@ -120,6 +120,39 @@ class SolverFieldsTest(solver_training.SolverTest):
             2 * 16 * (40 + 2 * (ITERATIONS - 40)),
         )
 
+    def assert_refused_first(self, text, communication="", training="", iterations=ITERATIONS):
+        config = self.config(communication, training, iterations=iterations)
+        # With it staleness would be refused for another reason.
+        run = self.start_run(config.replace("deterministic: true", ""))
+        self.assertEqual(run.wait(), cluster.CONFIG_ERROR, run.output())
+        self.assertIn(text, run.output())
+        self.assertFalse(os.path.exists(self.path("out")))
+
+    def test_what_does_not_fit_the_solver_or_the_net_is_refused_before_anything_starts(self):
+        self.copy_solver((r"lr_policy: .*", 'lr_policy: "poly"'))
+        self.assert_refused_first('with lr_policy "poly" the solver\'s rate', iterations=401)
+        self.copy_solver((r"base_lr: .*", 'type: "Adam" base_lr: 0.001'))
+        self.assert_refused_first(
+            "works with SGD and Nesterov", training="large_batch { momentum_correction: true }"
+        )
+        self.copy_solver((r"base_lr: .*", "base_lr: 0.01 clip_gradients: 1"))
+        self.assert_refused_first(
+            "communication.staleness must be 0: the training program makes the updates itself",
+            "policy: ALL_PS staleness: 1",
+        )
+        self.assert_refused_first(
+            "communication.update_at must not be SERVERS: ", "policy: ALL_PS update_at: SERVERS"
+        )
+        self.copy_solver()
+        self.copy_net((r'"ReLU"', '"BatchNorm"'), (r'"SoftmaxWithLoss"', '"HingeLoss"'))
+        self.assert_refused_first(
+            "training.large_batch.label_smoothing has no effect",
+            training="large_batch { label_smoothing: 0.1 }",
+        )
+        self.assert_refused_first(
+            "training.batch can't be BALANCED: ", training="batch: BALANCED"
+        )
+
     def test_not_a_number_names_the_layer(self):
         self.copy_solver((r"base_lr: .*", "base_lr: 1e30"))
         run = self.start_run(self.config("policy: ALL_PS"))

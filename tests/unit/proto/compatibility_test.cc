@@ -232,6 +232,23 @@ TEST(CombinationsTest, WhatALossScaleSavesIsNotPackedInItsRange) {
   }
 }
 
+TEST(CombinationsTest, LarsIsTheWorkersAndOfAllTheirGradients) {
+  const auto refused = [](const std::string& communication) {
+    Job job;
+    ParseText("training { large_batch { lars {} } } communication { " + communication + " }", "job",
+              job);
+    const std::vector<Refusal> refusals = Refusals(job);
+    return refusals.empty() ? "" : refusals[0].reason;
+  };
+  for (const std::string works : {"", "policy: ALL_PS", "update_at: WORKERS", "policy: ALL_ADAM"}) {
+    EXPECT_EQ(refused(works), "") << works;
+  }
+  EXPECT_THAT(refused("policy: ALL_PS staleness: 1"),
+              HasSubstr("communication.staleness: with training.large_batch.lars the workers"));
+  EXPECT_THAT(refused("policy: ALL_PS update_at: SERVERS"),
+              HasSubstr("leave lars out, or use WORKERS or AUTOMATIC"));
+}
+
 TEST(CombinationsTest, GridsAreAsSquareAsCanBe) {
   using testing::ElementsAre;
   EXPECT_THAT(SquareGrid(1), ElementsAre(1));
