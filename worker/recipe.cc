@@ -1,5 +1,6 @@
 #include "worker/recipe.h"
 
+#include <optional>
 #include <string>
 
 #include "core/error.h"
@@ -58,6 +59,15 @@ void AddPaths(const google::protobuf::RepeatedPtrField<std::string>& entries,
   }
 }
 
+bool StepsThroughTime(const caffe::LayerParameter& layer) {
+  return layer.type() == "LSTM" || layer.type() == "RNN" || layer.type() == "LSTMUnit";
+}
+
+// Whether training.shuffle is about what the layer reads. WindowData draws at random in any case.
+bool ReadsInOrder(const caffe::LayerParameter& layer) {
+  return layer.type() == "Data" || layer.type() == "ImageData" || layer.type() == "HDF5Data";
+}
+
 }  // namespace
 
 TrainerOptions TrainerOptionsOf(const Job& job, const caffe::SolverParameter& solver) {
@@ -101,6 +111,27 @@ void ApplyRecipe(const Job& job, const caffe::SolverParameter& solver, ModelSpec
     if (!layer.has_inner_product()) continue;
     layer.mutable_inner_product()->set_rows(layer.inner_product().rows() * passes.most());
   }
+}
+
+void CheckOrder(const Training& training, const SolverNet& train) {
+  if (training.has_shuffle()) return;
+  DescribeOptions phase;
+  phase.state = train.state;
+  const caffe::LayerParameter* reader = nullptr;
+  std::optional<int> recurrent;
+  for (const int index : LayersInPhase(train.net, train.phase, phase)) {
+    const caffe::LayerParameter& layer = train.net.layer(index);
+    if (reader == nullptr && ReadsInOrder(layer)) reader = &layer;
+    if (!recurrent && StepsThroughTime(layer)) recurrent = index;
+  }
+  if (reader == nullptr || !recurrent) return;
+  const caffe::LayerParameter& layer = train.net.layer(*recurrent);
+  throw ConfigError(train.locate("layer." + std::to_string(*recurrent)),
+                    "layer \"" + layer.name() + "\" (" + layer.type() +
+                        ") steps through time, and the records of layer \"" + reader->name() +
+                        "\" would be shuffled, as training.shuffle is on where the job does not "
+                        "say; write training { shuffle: false } where a record is a time step, or "
+                        "shuffle: true where each record is a whole sequence");
 }
 
 void CheckSmoothing(float label_smoothing, const NetDescription& net, const SolverNet& train) {

@@ -25,6 +25,10 @@ std::string SnapshotOwner(const Job& job, uint64_t number);
 // Throws ConfigError for a recipe that the solver can't follow.
 void ApplyRecipe(const Job& job, const caffe::SolverParameter& solver, ModelSpec& model);
 
+// Throws ConfigError if the train net has a layer that steps through time and one that reads
+// records, and the job does not say whether these are shuffled.
+void CheckOrder(const Training& training, const SolverNet& train);
+
 // Throws ConfigError if labels are to be smoothed and no layer of the train net would do it: `net`
 // is the description of `train`.
 void CheckSmoothing(float label_smoothing, const NetDescription& net, const SolverNet& train);

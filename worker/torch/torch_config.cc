@@ -125,6 +125,7 @@ class TorchEngineConfig : public EngineConfig {
   explicit TorchEngineConfig(const JobConfig& config)
       : config_(config), job_(config_.job), solver_(LoadSolver(SolverPath(config))) {
     CheckLatestSnapshot(job_.training(), solver_);
+    CheckOrder(job_.training(), solver_.train);
     if (job_.training().has_batch_per_worker()) {
       CheckOneWrittenBatch(solver_.train);
       batch_per_device_ = job_.training().batch_per_worker() / devices();

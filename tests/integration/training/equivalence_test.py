@@ -2,6 +2,7 @@
 1 worker x 64, and the losses agree."""
 
 import math
+import os
 
 import cluster
 import lenet
@@ -181,6 +182,14 @@ class RecurrentTest(lenet.LenetTest):
             layer {{ name: "loss" type: "EuclideanLoss" bottom: "output" bottom: "x" top: "loss"
               loss_weight: {loss_weight} }}""",
         )
+
+    def test_whether_time_steps_are_shuffled_is_said(self):
+        self.write_net("whole", self.STREAMS, 1, 1)
+        run = self.start_run(f'training {{ solver: "{self.path("solver.prototxt")}" }}')
+        self.assertEqual(run.wait(), cluster.CONFIG_ERROR, run.output())
+        self.assertIn('layer "lstm" (LSTM) steps through time', run.output())
+        self.assertIn("write training { shuffle: false } where a record is a time", run.output())
+        self.assertFalse(os.path.exists(self.path("out")))
 
     def train_losses(self, workers, move, goes_on=1):
         if workers == 1:

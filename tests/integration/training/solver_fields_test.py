@@ -149,9 +149,7 @@ class SolverFieldsTest(solver_training.SolverTest):
             "training.large_batch.label_smoothing has no effect",
             training="large_batch { label_smoothing: 0.1 }",
         )
-        self.assert_refused_first(
-            "training.batch can't be BALANCED: ", training="batch: BALANCED"
-        )
+        self.assert_refused_first("training.batch can't be BALANCED: ", training="batch: BALANCED")
 
     def test_not_a_number_names_the_layer(self):
         self.copy_solver((r"base_lr: .*", "base_lr: 1e30"))

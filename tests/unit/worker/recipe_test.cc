@@ -165,6 +165,32 @@ TEST(RecipeTest, WithoutTestIterNothingIsTested) {
   EXPECT_EQ(TrainerOptionsOf(Job(), solver).test_interval, 5);
 }
 
+TEST(RecipeTest, TimeStepsAreNotShuffledWithoutAWord) {
+  const auto error = [](const std::string& reader, const std::string& type,
+                        const std::string& training) {
+    SolverNet train;
+    ParseText("layer { name: \"read\" type: \"" + reader +
+                  "\" include { phase: TRAIN } } layer { name: \"it\" type: \"" + type + "\" }",
+              "net", train.net);
+    train.locate = [](const std::string& path) { return Location{path}; };
+    Job job;
+    ParseText("training { " + training + " }", "job", job);
+    return MessageOf<ConfigError>([&] { CheckOrder(job.training(), train); });
+  };
+  for (const std::string type : {"LSTM", "RNN", "LSTMUnit"}) {
+    for (const std::string reader : {"Data", "HDF5Data", "ImageData"}) {
+      EXPECT_THAT(error(reader, type, ""),
+                  HasSubstr("layer \"it\" (" + type +
+                            ") steps through time, and the records of layer \"read\" would be "
+                            "shuffled"));
+    }
+    EXPECT_EQ(error("Data", type, "shuffle: false"), "");
+    EXPECT_EQ(error("Data", type, "shuffle: true"), "");
+    EXPECT_EQ(error("DummyData", type, ""), "");
+  }
+  EXPECT_EQ(error("Data", "InnerProduct", ""), "");
+}
+
 TEST(RecipeTest, WeightsOfASolverMayBeAList) {
   caffe::SolverParameter solver;
   solver.add_weights("a.caffemodel, b.caffemodel");
