@@ -109,6 +109,19 @@ void CheckOneWrittenBatch(const SolverNet& train) {
   }
 }
 
+// The first layer that begins a batch with the states that the batch before ended with; empty if
+// there is none.
+std::string NameOfCarryingLayer(const SolverNet& train) {
+  DescribeOptions phase;
+  phase.state = train.state;
+  for (const int index : LayersInPhase(train.net, train.phase, phase)) {
+    const caffe::LayerParameter& layer = train.net.layer(index);
+    if (layer.type() != "LSTM" && layer.type() != "RNN") continue;
+    if (!layer.recurrent_param().expose_hidden()) return layer.name();
+  }
+  return "";
+}
+
 Precision PrecisionOf(const Training& training) {
   switch (training.precision()) {
     case Training::FLOAT16:
@@ -181,6 +194,13 @@ class TorchEngineConfig : public EngineConfig {
       surprises.emplace_back(
           "the net is computed on the CPU, though the solver has solver_mode: GPU: the job's "
           "training.device says where; set it to CUDA, or to CPU if that is meant");
+    }
+    if (const std::string layer = NameOfCarryingLayer(solver_.train);
+        !layer.empty() && MayShrink(job_.recovery())) {
+      surprises.push_back("what layer \"" + layer +
+                          "\" carries from batch to batch begins at zero wherever the number of "
+                          "workers changes, for each then has other streams; sequences that are to "
+                          "be learned whole must not be longer than a batch");
     }
     if (std::string other = OtherSnapshots(from); !other.empty()) {
       surprises.push_back(std::move(other));

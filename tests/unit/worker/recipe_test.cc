@@ -172,7 +172,7 @@ TEST(RecipeTest, TimeStepsAreNotShuffledWithoutAWord) {
     ParseText("layer { name: \"read\" type: \"" + reader +
                   "\" include { phase: TRAIN } } layer { name: \"it\" type: \"" + type + "\" }",
               "net", train.net);
-    train.locate = [](const std::string& path) { return Location{path}; };
+    train.locate = [](const std::string& path) { return Location{path, 0, 0}; };
     Job job;
     ParseText("training { " + training + " }", "job", job);
     return MessageOf<ConfigError>([&] { CheckOrder(job.training(), train); });

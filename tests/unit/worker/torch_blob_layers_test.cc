@@ -1,5 +1,7 @@
 // Layers on blobs of any shape: forward against a direct implementation in loops on random small
-// shapes, and what sets Caffe's apart. (All gradients: torch_gradients_test.cc.)
+// shapes, and what sets Caffe's apart; and what layers carry on where the workers change. (All
+// gradients: torch_gradients_test.cc.)
+#include "caffe_adapter/data/data_share.h"
 #include "tests/unit/worker/torch_layer_testing.h"
 
 namespace poseidon {
@@ -236,6 +238,31 @@ TEST(TorchLayersTest, UnknownTypeIsNamed) {
   EXPECT_THAT([&] { subject.Make(); }, ThrowsMessage<ConfigError>(HasSubstr(
                                            "layer \"it\" (DummyData): this layer type can't "
                                            "be computed; those that can are Data, AbsVal, Acc")));
+}
+
+// --- Recurrent layers, where the workers change. ---
+
+TEST(TorchLayersTest, RecurrentLayersBeginAnewWithOtherStreams) {
+  for (const std::string type : {"LSTM", "RNN"}) {
+    const Subject subject("type: '" + type + "' recurrent_param { num_output: 3 }",
+                          {RandomTensor({3, 2, 4}), at::ones({3, 2}, at::kDouble)}, {true, false});
+    const auto layer = subject.Make();
+    int64_t pass = 0;
+    const auto forward = [&] {
+      return layer->Forward({.iteration = pass++, .data = nullptr, .later = nullptr},
+                            subject.bottoms, subject.parameters)[0];
+    };
+    const at::Tensor from_zero = forward();
+    const auto begins_anew = [&] { return at::equal(forward(), from_zero); };
+    EXPECT_FALSE(begins_anew()) << type;
+    layer->SetShare({.place = 0, .tenures = {{0, 1}}, .parts = {}});
+    EXPECT_FALSE(begins_anew()) << type << ": of the share that it has";
+    layer->SetShare({.place = 0, .tenures = {{0, 1}, {3, 2}}, .parts = {}});
+    EXPECT_TRUE(begins_anew()) << type << ": with more workers";
+    EXPECT_FALSE(begins_anew()) << type;
+    layer->SetShare({.place = 1, .tenures = {{0, 1}, {3, 2}}, .parts = {}});
+    EXPECT_TRUE(begins_anew()) << type << ": in another place";
+  }
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <memory>
 #include <utility>
 
+#include "caffe_adapter/data/data_share.h"
 #include "caffe_adapter/net/recurrence.h"
 #include "worker/torch/layers/torch_layer.h"
 
@@ -43,6 +44,12 @@ class CarriedStates {
   void End(const States& states) {
     end_.clear();
     for (const at::Tensor& state : states) end_.push_back(state.detach());
+  }
+
+  // The next pass starts with zero.
+  void Forget() {
+    starts_.clear();
+    end_.clear();
   }
 
  private:
@@ -123,6 +130,36 @@ States ExposedStart(const Recurrence& recurrence, const Tensors& bottoms) {
   return states;
 }
 
+// A layer whose states are of the streams that a worker has by its place among so many workers.
+class CarryingLayer : public TorchLayer {
+ public:
+  CarryingLayer(std::unique_ptr<TorchLayer> layer, std::shared_ptr<CarriedStates> carried,
+                int64_t place, int64_t workers)
+      : layer_(std::move(layer)), carried_(std::move(carried)), place_(place), workers_(workers) {}
+
+  Tensors Forward(const Pass& pass, const Tensors& bottoms, const Tensors& parameters) override {
+    return layer_->Forward(pass, bottoms, parameters);
+  }
+
+  Tensors Backward(const Tensors& top_gradients, const ParameterGradients& gradients) override {
+    return layer_->Backward(top_gradients, gradients);
+  }
+
+  void SetShare(const DataShare& share) override {
+    const int64_t workers = share.tenures.back().workers;
+    if (share.place == place_ && workers == workers_) return;
+    place_ = share.place;
+    workers_ = workers;
+    carried_->Forget();
+  }
+
+ private:
+  std::unique_ptr<TorchLayer> layer_;
+  std::shared_ptr<CarriedStates> carried_;
+  int64_t place_;
+  int64_t workers_;
+};
+
 // `output` makes the first top from the hidden states of all steps.
 using Output = std::function<at::Tensor(const at::Tensor& hidden, const Tensors& parameters)>;
 
@@ -132,7 +169,7 @@ std::unique_ptr<TorchLayer> MakeRecurrent(const TorchLayerInput& input, const St
   const Recurrence recurrence =
       ToRecurrence(input.description.parameter, input.description.bottoms[0].shape);
   const auto carried = std::make_shared<CarriedStates>(input.passes);
-  return MakeAutogradLayer(
+  auto layer = MakeAutogradLayer(
       input, [=](const Pass& pass, const Tensors& bottoms, const Tensors& parameters) -> Tensors {
         const Unrolled unrolled =
             Unroll(recurrence, step,
@@ -149,6 +186,7 @@ std::unique_ptr<TorchLayer> MakeRecurrent(const TorchLayerInput& input, const St
         }
         return tops;
       });
+  return std::make_unique<CarryingLayer>(std::move(layer), carried, input.rank, input.workers);
 }
 
 }  // namespace
