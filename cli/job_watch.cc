@@ -220,6 +220,7 @@ void JobWatch::OnPlan(const std::string& body) {
   plan_.ParseFromString(body);
   report_.OnPlan(plan_);
   balancer_.SetPlan(plan_.plan());
+  replan_.PlanChanged(plan_);
   if (monitor_ != nullptr) monitor_->tracker().OnPlan(plan_);
   if (plan_.plan().layout() != plan_.plan().number()) return;  // one that has been shown
   if (plan_.plan().number() > 0) {

@@ -21,7 +21,16 @@ std::optional<wire::LayerTimes> LayerTimesMean::Add(const NodeId& worker, wire::
     return std::nullopt;
   }
   const bool first = times_.emplace(worker, std::move(times)).second;
-  if (!first || static_cast<int>(times_.size()) < workers) return std::nullopt;
+  return first ? MeanOf(workers) : std::nullopt;
+}
+
+std::optional<wire::LayerTimes> LayerTimesMean::Remain(int workers) {
+  return times_.size() > in_mean_ ? MeanOf(workers) : std::nullopt;
+}
+
+std::optional<wire::LayerTimes> LayerTimesMean::MeanOf(int workers) {
+  if (static_cast<int>(times_.size()) < workers) return std::nullopt;
+  const int layers = times_.begin()->second.forward_ms_size();
   wire::LayerTimes mean;
   for (int layer = 0; layer < layers; ++layer) {
     double forward = 0;
@@ -34,6 +43,7 @@ std::optional<wire::LayerTimes> LayerTimesMean::Add(const NodeId& worker, wire::
     mean.add_forward_ms(forward / reports);
     mean.add_backward_ms(backward / reports);
   }
+  in_mean_ = times_.size();
   return mean;
 }
 

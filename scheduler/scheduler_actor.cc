@@ -415,6 +415,7 @@ void SchedulerActor::StartTraining(Outbox& outbox) {
   quiet_.Heard(outbox.now);
   LookForProgress(outbox);
   if (IsElastic()) roster_.OpenTo(MostWorkers());
+  TellLayerTimes(times_.Remain(Workers()), outbox);
   if (snapshot_by_) RequestSnapshot(outbox);
   AgreeOnStop(outbox);
   TryChangeMembers(outbox);

@@ -159,6 +159,7 @@ class SchedulerActor : public Actor {
   // Tells of a training in which no worker gets on, and none waits for another with a deadline.
   void LookForProgress(Outbox& outbox);
   void OnLayerTimes(const Envelope& envelope, Outbox& outbox);
+  static void TellLayerTimes(const std::optional<wire::LayerTimes>& mean, Outbox& outbox);
   void OnSwitchPlan(const Envelope& envelope, Outbox& outbox);
   void OnPauseOffer(const Envelope& envelope, Outbox& outbox);
   // A worker offers again once it has been answered: the answer was lost with a connection.

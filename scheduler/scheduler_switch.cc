@@ -12,8 +12,12 @@ void SchedulerActor::OnLayerTimes(const Envelope& envelope, Outbox& outbox) {
       !times.ParseFromString(envelope.body.ToString())) {
     return;
   }
-  const std::optional<wire::LayerTimes> mean =
-      times_.Add(envelope.from.node, std::move(times), plan_.model().layers_size(), Workers());
+  TellLayerTimes(
+      times_.Add(envelope.from.node, std::move(times), plan_.model().layers_size(), Workers()),
+      outbox);
+}
+
+void SchedulerActor::TellLayerTimes(const std::optional<wire::LayerTimes>& mean, Outbox& outbox) {
   if (mean) outbox.Send(MakeEnvelope(MessageKind::kLayerTimes, Here(kApplicationLane), *mean));
 }
 

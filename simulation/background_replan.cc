@@ -2,6 +2,7 @@
 
 #include <glog/logging.h>
 
+#include <algorithm>
 #include <chrono>
 #include <exception>
 #include <utility>
@@ -37,6 +38,12 @@ void TellOfFailure(const std::exception& error) {
                << error.what();
 }
 
+bool HaveSameBuckets(const Plan& a, const Plan& b) {
+  return std::ranges::equal(a.buckets(), b.buckets(), [](const auto& one, const auto& other) {
+    return one.SerializeAsString() == other.SerializeAsString();
+  });
+}
+
 }  // namespace
 
 BackgroundReplan::~BackgroundReplan() {
@@ -47,23 +54,43 @@ BackgroundReplan::~BackgroundReplan() {
 void BackgroundReplan::Start(const Job& job, const wire::PlanAndModel& current,
                              const wire::LayerTimes& measured) {
   GiveUp();
+  asked_ = Asked{.job = job, .measured = measured, .current = current.plan(), .found = {}};
   given_up_ = std::stop_source();
   try {
     replanned_ =
         std::async(std::launch::async, Search, job, current, measured, given_up_.get_token());
   } catch (const std::exception& error) {  // as where there may be no more threads
     TellOfFailure(error);
+    asked_.reset();
   }
 }
 
 std::optional<Replanned> BackgroundReplan::Take() {
   if (!replanned_.valid() || !IsThere(replanned_)) return std::nullopt;
   try {
-    return std::exchange(replanned_, {}).get();
+    Replanned replanned = std::exchange(replanned_, {}).get();
+    if (replanned.plan) asked_->found = replanned.plan->plan();
+    asked_->stays = !replanned.plan;
+    return replanned;
   } catch (const std::exception& error) {
     TellOfFailure(error);
+    asked_.reset();
     return std::nullopt;
   }
+}
+
+bool BackgroundReplan::IsOpen(const Asked& asked, const Plan& plan) {
+  if (asked.found) return true;
+  if (!asked.stays) return plan.layout() != asked.current.layout();
+  return plan.workers() != asked.current.workers() || plan.servers() != asked.current.servers();
+}
+
+void BackgroundReplan::PlanChanged(const wire::PlanAndModel& current) {
+  if (!asked_) return;
+  if (asked_->found && HaveSameBuckets(*asked_->found, current.plan())) return asked_.reset();
+  if (!IsOpen(*asked_, current.plan())) return;
+  const Asked asked = *std::exchange(asked_, {});
+  Start(asked.job, current, asked.measured);
 }
 
 void BackgroundReplan::GiveUp() {

@@ -7,6 +7,8 @@
 //   replan.Start(job, current, measured);
 //   ...
 //   if (const std::optional<Replanned> replanned = replan.Take()) { ... }
+//   ...
+//   replan.PlanChanged(next);  // a plan is in force: that one, or another
 //
 // All calls are one thread's.
 #pragma once
@@ -37,10 +39,32 @@ class BackgroundReplan {
   // What has come of it, once; nullopt if nothing is there yet, or it has failed.
   std::optional<Replanned> Take();
 
+  // `current` is the plan in force now. If it is not the one that the search has come to, which
+  // then nobody has gone over to, or of another layout than the search is for, it begins anew with
+  // the same times. Where it has found that no other plan pays it does so for another number of
+  // workers or servers only, whose plan nobody has made by these times.
+  void PlanChanged(const wire::PlanAndModel& current);
+
+  // Whether there is something to Take, or will be.
+  bool searching() const { return replanned_.valid(); }
+
  private:
+  struct Asked {
+    Job job;
+    wire::LayerTimes measured;
+    Plan current;               // that was in force
+    std::optional<Plan> found;  // that is much better, once it has been taken
+    bool stays = false;         // no other plan pays
+  };
+
+  // Whether what was asked is to be asked again of `plan`, which is in force now and not the one
+  // that was found.
+  static bool IsOpen(const Asked& asked, const Plan& plan);
+
   void GiveUp();
 
-  std::stop_source given_up_;  // of the one that is under way
+  std::optional<Asked> asked_;  // until the plan that was found is in force
+  std::stop_source given_up_;   // of the one that is under way
   std::future<Replanned> replanned_;
   std::vector<std::future<Replanned>> left_;  // given up, and perhaps not at their end
 };

@@ -242,6 +242,62 @@ TEST_F(BackgroundReplanTest, TheNewestIsWhatCounts) {
   replan_.Start(options_.job, current_, other);
 }
 
+// Somebody was lost, has come, or has another part of the batch before there was an answer.
+TEST_F(BackgroundReplanTest, ASearchBeginsAnewUnderAPlanOfAnotherLayout) {
+  replan_.Start(options_.job, current_, measured_);
+  replan_.PlanChanged(current_);
+  current_.mutable_plan()->set_layout(1);
+  replan_.PlanChanged(current_);
+  const std::optional<Replanned> replanned = Await(replan_);
+  ASSERT_TRUE(replanned);
+  EXPECT_EQ(replanned->current.layout(), 1);
+}
+
+TEST_F(BackgroundReplanTest, APlanThatNobodyHasGoneOverToIsSearchedForAgain) {
+  Job small_chunks = options_.job;
+  small_chunks.mutable_communication()->set_policy(Communication::ALL_PS);
+  small_chunks.mutable_communication()->set_kv_pair_bytes(4096);
+  const InformationBook book(options_.work.model, 4, 4);
+  *current_.mutable_plan() = PlanJob(book, small_chunks);
+  replan_.Start(options_.job, current_, measured_);
+  std::optional<Replanned> replanned = Await(replan_);
+  ASSERT_TRUE(replanned && replanned->plan);
+  EXPECT_FALSE(replan_.searching());
+  // Of the same layout, after a loss.
+  current_.mutable_plan()->set_number(1);
+  replan_.PlanChanged(current_);
+  replanned = Await(replan_);
+  ASSERT_TRUE(replanned && replanned->plan);
+  wire::PlanAndModel next = *replanned->plan;
+  next.mutable_plan()->set_number(2);
+  next.mutable_plan()->set_layout(2);
+  replan_.PlanChanged(next);
+  EXPECT_FALSE(replan_.searching());
+  next.mutable_plan()->set_layout(3);
+  replan_.PlanChanged(next);
+  EXPECT_FALSE(replan_.searching()) << "though it was gone over to";
+}
+
+TEST_F(BackgroundReplanTest, WhereNoOtherPlanPaysOneForFewerWorkersMay) {
+  bool stays = false;
+  for (int tries = 0; tries < 5 && !stays; ++tries) {
+    replan_.Start(options_.job, current_, measured_);
+    const std::optional<Replanned> replanned = Await(replan_);
+    ASSERT_TRUE(replanned);
+    stays = !replanned->plan;
+    if (!stays) current_ = *replanned->plan;
+  }
+  ASSERT_TRUE(stays);
+  current_.mutable_plan()->set_layout(1);
+  replan_.PlanChanged(current_);
+  EXPECT_FALSE(replan_.searching()) << "for other parts of the batch";
+  Job job = options_.job;
+  job.mutable_cluster()->set_workers(3);
+  *current_.mutable_plan() = PlanJob(InformationBook(current_.model(), 3, 4), job);
+  replan_.PlanChanged(current_);
+  EXPECT_TRUE(replan_.searching());
+}
+
 // The scheduler, which asks, must not stand still for the second or two that the other takes to
 // end.
 TEST_F(BackgroundReplanTest, WhatIsGivenUpIsNotWaitedFor) {
