@@ -335,6 +335,8 @@ TEST_F(TorchGpuTest, ACaptureThatFailsLeavesAllAsItWas) {
     EXPECT_THROW(graphs->Capture([&] { sum.add(1).sum().item<float>(); }), c10::Error);
     EXPECT_THROW(graphs->Capture([] { throw std::runtime_error("own"); }), std::runtime_error);
     const auto add = graphs->Capture([&] { sum.add_(at::full({4}, 1.0F, device)); });
+    // Nor behind a graph, whose memory that of the failed one is.
+    EXPECT_THROW(graphs->Capture([&] { sum.add(1).sum().item<float>(); }), c10::Error);
     EXPECT_EQ(sum.sum().item<float>(), static_cast<float>(4 + 8 * i));
     add->Launch();
     add->Launch();

@@ -59,25 +59,32 @@ class CudaGraphs : public StreamGraphs {
     // What is captured is in no stream; CUDA's default one, where it will be, can't be written
     // down.
     const c10::cuda::CUDAStreamGuard guard(stream_);
+    bool begun = false;
     try {
       // Other threads, which read data and copy it, may go on.
       captured->graph().capture_begin(pool_, cudaStreamCaptureModeThreadLocal);
+      begun = true;
       work();
       captured->graph().capture_end();
     } catch (...) {
-      GiveUp(captured->graph());
+      GiveUp(captured->graph(), begun);
       throw;
     }
     return captured;
   }
 
  private:
-  // A graph that CUDA refuses leaves libtorch's cache of memory as if it were still captured. What
-  // fails here was not begun, or has ended; the failure to tell of is the first.
-  void GiveUp(at::cuda::CUDAGraph& graph) const {
-    if (Does([&] { graph.capture_end(); })) return;
-    Does([&] { c10::cuda::CUDACachingAllocator::endAllocateToPool(device_, pool_); });
-    Does([&] { c10::cuda::CUDACachingAllocator::releasePool(device_, pool_); });
+  // With older versions of libtorch a graph that CUDA refuses leaves the cache of memory as if it
+  // were still captured. Newer ones end that by themselves, in capture_end or in reset, which the
+  // destructor calls: it then releases the pool, and may not find it released already. So only who
+  // ends it releases it. What fails here was not begun, or has ended; the failure to tell of is the
+  // first.
+  void GiveUp(at::cuda::CUDAGraph& graph, bool begun) const {
+    if (begun && Does([&] { graph.capture_end(); })) return;
+    if (!begun) Does([&] { graph.reset(); });
+    if (Does([&] { c10::cuda::CUDACachingAllocator::endAllocateToPool(device_, pool_); })) {
+      Does([&] { c10::cuda::CUDACachingAllocator::releasePool(device_, pool_); });
+    }
   }
   // Whether it does not fail.
   static bool Does(const std::function<void()>& what) {
