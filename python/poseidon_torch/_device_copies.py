@@ -35,6 +35,11 @@ class _Bucket(NamedTuple):
     calls: List[Callable[[], None]]
     streams: Set[torch.cuda.Stream]  # in which that was computed
 
+    def add_streams(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Those that are current on the tensors' GPUs."""
+        for device in {tensor.device for tensor in tensors if tensor.device.type == "cuda"}:
+            self.streams.add(torch.cuda.current_stream(device))
+
 
 class DeviceCopies:
     """Copies to the host in a stream of their own on each GPU, behind what the calling threads' streams have to do by
@@ -57,15 +62,19 @@ class DeviceCopies:
         self._thread = threading.Thread(target=self._await_arrivals, daemon=True)
         self._thread.start()
 
+    def note_stream(self, together: range, tensor: torch.Tensor) -> None:
+        """Something of the layers `together` is computed in the current stream of the tensor's device; it may be sent
+        when another one is current, as that of the layer's last parameter."""
+        self._bucket(together).add_streams([tensor])
+
     def send(self, together: range, pairs: List[Pair], ready: Callable[[], None]) -> None:
         """One of the layers `together`, of which the tensors go to their places. When all of these layers have been
         given they are copied; when they have arrived each one's `ready` is called, by another thread.
         """
-        bucket = self._gathered.setdefault(together.start, _Bucket([], [], set()))
+        bucket = self._bucket(together)
         bucket.pairs.extend(pairs)
         bucket.calls.append(ready)
-        for device in {tensor.device for tensor, _ in pairs if tensor.device.type == "cuda"}:
-            bucket.streams.add(torch.cuda.current_stream(device))
+        bucket.add_streams(tensor for tensor, _ in pairs)
         if len(bucket.calls) == len(together):
             del self._gathered[together.start]
             self._departures.put(self._depart(bucket))
@@ -115,6 +124,9 @@ class DeviceCopies:
         self._fetched.clear()
         self._joined.clear()
         self._has_left_memory = True
+
+    def _bucket(self, together: range) -> _Bucket:
+        return self._gathered.setdefault(together.start, _Bucket([], [], set()))
 
     def _await_arrivals(self) -> None:
         for departure in iter(self._departures.get, None):

@@ -1,12 +1,10 @@
 """Brings gradients together: hooks on an ordinary model, which keep DistributedDataParallel's promise.
 
-When backward() returns every p.grad is the mean over all workers. A layer's gradient leaves as soon
-as it is complete and travels while the layers below compute; a call-back at the end of backward
-waits for what is still under way. Clipping, GradScaler, learning rate schedules and the optimizer
-see what they see on one machine with the whole batch.
-
-With overlap "forward" nothing is waited for there: each layer's part of the optimizer's step waits
-in front of the next forward pass (_forward_overlap.py).
+When backward() returns every p.grad is the mean over all workers. A layer's gradient leaves as soon as it is complete
+and travels while the layers below compute; a call-back at the end of backward waits for what is still under way.
+Clipping, GradScaler, learning rate schedules and the optimizer see what they see on one machine with the whole batch.
+With overlap "forward" nothing is waited for there: each layer's part of the optimizer's step waits in front of the next
+forward pass (_forward_overlap.py).
 """
 
 import contextlib
@@ -322,6 +320,8 @@ class Exchange:
                 index,
                 "where checkpoints of activations compute it again, use checkpoint(..., use_reentrant=False)",
             )
+            if self._copies is not None:
+                self._copies.note_stream(self._shared.sent_with(index), parameter)
             self._waiting[index] -= 1
             if self._waiting[index] == 0:
                 self._layer_done(index)

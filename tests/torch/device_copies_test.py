@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What copying from GPUs costs the machine beside the copies: contexts, a core, pinned memory."""
+"""What copies from GPUs wait for, and what they cost the machine: contexts, a core, pinned memory."""
 
 import contextlib
 import os
@@ -16,7 +16,9 @@ import timed_tests
 
 sys.path.insert(0, str(ranks.ROOT / "python"))
 
-from poseidon_torch._device_copies import DeviceCopies  # pylint: disable=wrong-import-position
+# pylint: disable=wrong-import-position
+from poseidon_torch._device_copies import DeviceCopies
+from poseidon_torch._exchange import Exchange
 
 # A program that copies from GPU 1 and says whether there is a context on GPU 0 afterwards.
 WITHOUT_GPU_0 = """
@@ -127,6 +129,42 @@ class Costs(unittest.TestCase):
             copies.wait()
             given_back.assert_called_once_with()
         copies.forget()
+
+
+class Order(unittest.TestCase):
+    def test_a_copy_waits_for_the_streams_of_all_gradients_of_its_layers(self):
+        """Though a layer is sent by the hook of its last parameter, which has another stream."""
+        device = torch.device("cuda", 0)
+        streams = [mock.MagicMock(device=device, name=f"stream {number}") for number in range(3)]
+        of_copies = mock.MagicMock(device=device)
+        parameters = [mock.Mock(device=device, shape=(0,)) for _ in streams]
+        copies = DeviceCopies()
+        exchange = mock.Mock(
+            _copies=copies,
+            _layer_of={id(one): int(number == 2) for number, one in enumerate(parameters)},
+            _lock=contextlib.nullcontext(),
+            _sends_factors=(),
+            _waiting=[2, 1],  # of parameters
+        )
+        exchange._shared.sent_with.return_value = range(2)
+        pair = parameters[0], torch.zeros(0)  # of no floats, of which nothing is copied
+        exchange._push = lambda index: copies.send(range(2), [pair], lambda: None)
+        with mock.patch.multiple(
+            torch.cuda,
+            Event=mock.MagicMock(),
+            Stream=lambda _: of_copies,
+            device=mock.MagicMock(),
+            stream=mock.MagicMock(),
+            current_stream=mock.Mock(),
+        ):
+            for parameter, stream in zip(parameters, streams):
+                torch.cuda.current_stream.return_value = stream
+                of_copies.wait_stream.assert_not_called()
+                Exchange._on_gradient(exchange, parameter)
+            copies.wait()
+            copies.forget()
+        waited_for = [call.args[0] for call in of_copies.wait_stream.call_args_list]
+        self.assertCountEqual(waited_for, streams)
 
 
 if __name__ == "__main__":
