@@ -161,6 +161,31 @@ def _as_it_is(setting):
     return setting.clone() if isinstance(setting, torch.Tensor) else setting
 
 
+class _LastUpdates:
+    """In which GPUs' streams layers were updated last, since a layer may compute in another one than that which began
+    first of those that were updated with it. One thread at a time."""
+
+    def __init__(self, layers: List[Layer]):
+        self._layers = layers
+        self._done: Dict[int, List[Tuple[torch.cuda.Stream, torch.cuda.Event]]] = {}  # by layer
+
+    def note(self, numbers: Iterable[int]) -> None:
+        """These layers are updated when the current streams come to it."""
+        parameters = (slot.parameter for number in numbers for slot in self._layers[number].slots)
+        devices = {parameter.device for parameter in parameters}
+        streams = [torch.cuda.current_stream(one) for one in devices if one.type == "cuda"]
+        done = [(stream, stream.record_event()) for stream in streams]
+        self._done.update((number, done) for number in numbers if done)
+
+    def let_wait(self, numbers: Iterable[int]) -> None:
+        """What is put in the current streams from now on comes behind these layers' updates."""
+        for number in numbers:
+            for stream, event in self._done.get(number, ()):
+                current = torch.cuda.current_stream(stream.device)
+                if current != stream:
+                    current.wait_event(event)
+
+
 class ForwardOverlap:
     """Defers the optimizer's steps to the forward pass. One thread at a time.
 
@@ -196,6 +221,7 @@ class ForwardOverlap:
         self._half_done: List[
             int
         ] = []  # layers of the update under way, or of one that an exception has left
+        self._last_updates = _LastUpdates(layers)
         self._gradients_pending = False
         self._needs: Dict[int, Set[int]] = {}  # by id of a module: layers
         # Modules whose forward passes are under way, with PyTorch's frames that make them.
@@ -223,8 +249,9 @@ class ForwardOverlap:
                 slot.parameter.grad = self._not_a_gradient(slot.parameter)
 
     def synchronize(self) -> None:
-        """Carries the last step() out in all layers."""
+        """Carries the last step() out in all layers, before what the current streams do next."""
         self._update_all(self._outstanding)
+        self._last_updates.let_wait(range(len(self._layers)))
 
     def check_stepped(self) -> None:
         """Where servers update, when training ends: they carry a step out as soon as gradients are there, and would
@@ -286,7 +313,7 @@ class ForwardOverlap:
                 f"{self._updates.option} the passes but the last belong into no_sync()"
             )
         # Layers that the forward pass has not asked for.
-        self.synchronize()
+        self._update_all(self._outstanding)
 
     def _not_a_gradient(self, parameter: torch.Tensor) -> torch.Tensor:
         # Who moves or converts the model keeps its parameters, but not what they are.
@@ -364,6 +391,7 @@ class ForwardOverlap:
         self._outstanding.difference_update(together)
         self._forget_gradients(together)
         self._half_done = together
+        self._last_updates.let_wait(together)  # one may not have computed since
         # The optimizer's state would be of no use outside of inference_mode if it were made inside.
         try:
             with torch.inference_mode(False):
@@ -372,6 +400,7 @@ class ForwardOverlap:
             self._half_done = []  # it was refused
             raise
         self._half_done = []
+        self._last_updates.note(together)
         self._forget_gradients(together)
 
     def _refuse_half_done(self) -> None:
@@ -405,13 +434,16 @@ class ForwardOverlap:
             # A test may go another way through the model than the first pass went.
             by_layer = self._traced and torch.is_grad_enabled()
             self._update_all(self._at_start if by_layer else self._outstanding)
+            self._last_updates.let_wait(self._at_start)
             if not self._traced:
                 self._trace = _UseTrace(self._used)
                 self._trace.__enter__()
         self._stack.append((module, caller))
         if not self._traced:
             self._called.add(id(module))
-        self._update_all(self._needs.get(id(module), set()))
+        needed = self._needs.get(id(module), set())
+        self._update_all(needed)
+        self._last_updates.let_wait(needed)
 
     def _after_forward(self, _module: torch.nn.Module, _arguments, _result) -> None:
         if self._stack:

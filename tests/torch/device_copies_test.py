@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
-"""What copies from GPUs wait for, and what they cost the machine: contexts, a core, pinned memory."""
+"""In which order GPUs' streams do what they are asked for, and what copies from GPUs cost the machine: contexts, a
+core, pinned memory."""
 
 import contextlib
 import os
 import subprocess
 import sys
 import time
+import types
 import unittest
 from unittest import mock
 
 import torch
+from torch import nn
 
 import ranks
 import timed_tests
@@ -19,6 +22,9 @@ sys.path.insert(0, str(ranks.ROOT / "python"))
 # pylint: disable=wrong-import-position
 from poseidon_torch._device_copies import DeviceCopies
 from poseidon_torch._exchange import Exchange
+from poseidon_torch._forward_overlap import ForwardOverlap
+from poseidon_torch._layers import layers_of
+from poseidon_torch._local_gradients import LocalGradients
 
 # A program that copies from GPU 1 and says whether there is a context on GPU 0 afterwards.
 WITHOUT_GPU_0 = """
@@ -131,7 +137,7 @@ class Costs(unittest.TestCase):
         copies.forget()
 
 
-class Order(unittest.TestCase):
+class CopyOrder(unittest.TestCase):
     def test_a_copy_waits_for_the_streams_of_all_gradients_of_its_layers(self):
         """Though a layer is sent by the hook of its last parameter, which has another stream."""
         device = torch.device("cuda", 0)
@@ -165,6 +171,63 @@ class Order(unittest.TestCase):
             copies.forget()
         waited_for = [call.args[0] for call in of_copies.wait_stream.call_args_list]
         self.assertCountEqual(waited_for, streams)
+
+
+class _InStreams(nn.Sequential):
+    """Each of its modules computes in a stream of its own, of which `current` has the number."""
+
+    current = 0
+
+    def forward(self, features):
+        for self.current, module in enumerate(self):
+            features = module(features)
+        return features
+
+
+class UpdateOrder(unittest.TestCase):
+    def setUp(self):
+        self.device = torch.device("cuda", 0)
+        self.model = _InStreams(nn.Linear(4, 4), nn.Linear(4, 4))
+        layers = layers_of(self.model)
+        optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        shared = types.SimpleNamespace(sent_with=lambda _: range(2))
+        self.updates = mock.Mock()
+        self.overlap = ForwardOverlap(
+            self.model, optimizer, layers, shared, LocalGradients(), self.updates, False
+        )
+        self.model(torch.ones(4))  # finds out which layers modules need
+        for layer in layers:  # whose parameters from now on are on a GPU
+            layer.slots[:] = [
+                slot._replace(parameter=mock.Mock(device=self.device)) for slot in layer.slots
+            ]
+
+    def forward(self, streams):
+        """A step and the next pass; each module finds the stream of its number current."""
+        self.overlap._outstanding = {0, 1}
+        current = mock.Mock(side_effect=lambda device: streams[self.model.current])
+        with mock.patch.object(torch.cuda, "current_stream", current):
+            self.model(torch.ones(4))
+        self.updates.update.assert_called_once_with([0, 1])
+        self.updates.update.reset_mock()
+
+    def test_a_layer_waits_for_its_update_in_another_ones_stream(self):
+        first, second = (mock.Mock(device=self.device) for _ in range(2))
+        self.forward([first, second])
+        first.wait_event.assert_not_called()
+        second.wait_event.assert_called_once_with(first.record_event.return_value)
+        second.record_event.assert_not_called()
+        # The next update comes behind the last one, though nothing else may have come to it.
+        self.model.current = 1
+        self.overlap._outstanding = {0, 1}
+        with mock.patch.object(torch.cuda, "current_stream", lambda _: second):
+            self.overlap.synchronize()
+        self.assertEqual(second.wait_event.call_count, 3)  # of both layers
+
+    def test_nothing_waits_where_all_is_in_one_stream(self):
+        stream = mock.Mock(device=self.device)
+        for _ in range(2):
+            self.forward([stream, stream])
+        stream.wait_event.assert_not_called()
 
 
 if __name__ == "__main__":
