@@ -1,6 +1,7 @@
 """How long each layer computes, for the planner (policy TIME), which otherwise has to guess it from the layers' sizes."""
 
-from typing import List, NamedTuple, Optional, Tuple
+import contextlib
+from typing import Iterator, List, NamedTuple, Optional, Tuple
 
 import torch
 
@@ -27,8 +28,9 @@ class LayerClock:
     """Measures a dozen iterations, for which it hooks the model. One thread at a time.
 
     A layer's backward pass is the time from the last layer's gradient to its own, what has no parameters included.
-    What hooks spend on the exchange is left out. On a GPU it is the device's time, between events in the stream that
-    computes; they have happened when the iteration's gradients have been sent.
+    What hooks spend on the exchange is left out. On a GPU all of this is the device's time, between events in the
+    stream that computes; they have happened when the iteration's gradients have been sent. A host that waits while the
+    device still has work costs it nothing.
     """
 
     def __init__(self, model: torch.nn.Module, layers: int, device: torch.device):
@@ -38,10 +40,9 @@ class LayerClock:
         self._backward = [0.0] * layers
         self._iterations = 0
         self._forward_began: Optional[Moment] = None
-        self._left_out = 0.0  # seconds of the forward pass under way
-        self._pass: Optional[
-            Tuple[Moment, Moment, float]
-        ] = None  # the last forward one, and left out
+        self._left_out: List[Tuple[Moment, Moment]] = []  # of the forward pass under way
+        # The last forward one, and what is left out of it.
+        self._pass: Optional[Tuple[Moment, Moment, List[Tuple[Moment, Moment]]]] = None
         self._since: Optional[Moment] = None  # the backward pass under way goes on since then
         self._parts: List[Tuple[int, Moment, Moment]] = []  # of this backward pass, by layer
         self._handles = [
@@ -49,9 +50,13 @@ class LayerClock:
             model.register_forward_hook(OwnHook(self._after_forward)),
         ]
 
-    def leave_out(self, spent: float) -> None:
-        """The forward pass under way has waited so many seconds."""
-        self._left_out += spent
+    @contextlib.contextmanager
+    def leave_out(self) -> Iterator[None]:
+        """What is done inside is not the forward pass', if one is under way."""
+        began = self._now()
+        yield
+        if self._forward_began is not None:
+            self._left_out.append((began, self._now()))
 
     def layer_done(self, layer: int) -> None:
         """The backward pass has come by a layer, whose gradient is there."""
@@ -68,7 +73,8 @@ class LayerClock:
         self._since = None
         if self._pass is not None:
             began, ended, left_out = self._pass
-            self._forward += max(0.0, seconds(began, ended) - left_out)
+            spent = sum(seconds(*waited) for waited in left_out)
+            self._forward += max(0.0, seconds(began, ended) - spent)
         self._pass = None
         for layer, began, ended in self._parts:
             self._backward[layer] += seconds(began, ended)
@@ -97,7 +103,7 @@ class LayerClock:
     def _on_forward(self, _module: torch.nn.Module, _arguments: tuple) -> None:
         if torch.is_grad_enabled():
             self._forward_began = self._now()
-            self._left_out = 0.0
+            self._left_out = []
 
     def _after_forward(self, _module: torch.nn.Module, _arguments: tuple, _result) -> None:
         if self._forward_began is not None:

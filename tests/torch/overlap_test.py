@@ -231,7 +231,8 @@ class Clock(unittest.TestCase):
         times = None
         ends = []
         while times is None:
-            clock.leave_out(1)  # outside of any forward pass this is nobody's
+            with clock.leave_out():  # outside of any forward pass this is nobody's
+                time.sleep(EXCHANGE)
             model(torch.ones(2, 4)).sum().backward()
             times = clock.end_iteration()
             ends.append(time.perf_counter())
@@ -240,10 +241,46 @@ class Clock(unittest.TestCase):
         for measured, least in zip(times.backward, seconds):
             self.assertGreaterEqual(measured, 2e3 * least)
         self.assertGreaterEqual(sum(times.forward), 1e3 * sum(seconds))
-        # The first two iterations are not measured, and the exchange's time is not the layers'.
+        # The first two iterations are not measured, and the exchange's time is not the layers': that of three in the
+        # backward pass, and one outside.
         whole = 1e3 * (ends[-1] - ends[1]) / (len(ends) - 2)
-        self.assertLessEqual(sum(times.forward + times.backward), whole - 1e3 * 3 * EXCHANGE)
+        self.assertLessEqual(sum(times.forward + times.backward), whole - 1e3 * 4 * EXCHANGE)
         self.assertFalse(model._forward_hooks or model._forward_pre_hooks)
+
+    def test_on_a_gpu_it_is_not_the_hosts_waiting_that_is_left_out(self):
+        """But what the device stands still meanwhile; it may have work left."""
+        for stood_still in (0.0, 0.003):
+            with self.subTest(stood_still=stood_still):
+                times = self.times_of_a_device(stood_still)
+                self.assertAlmostEqual(times.forward[0], 10.0)
+                self.assertAlmostEqual(times.backward[0], 20.0)
+
+    @staticmethod
+    def times_of_a_device(stood_still):
+        """That computes 10 ms forward and 20 ms backward, while the host waits in the forward pass."""
+        done = [0.0]  # when the device has done what it was asked for
+        model = nn.Linear(4, 4)
+        clock = LayerClock(model, 1, torch.device("cuda", 0))
+
+        def wait(*_):
+            time.sleep(0.001)
+            done[0] += stood_still
+
+        exchange = mock.Mock(_clock=clock, _take_mean=wait)
+
+        def compute(*_):
+            Exchange._take_mean_late(exchange, 0, True)
+            done[0] += 0.010
+
+        model.register_forward_pre_hook(compute)
+        times = None
+        with mock.patch.dict(LayerClock.__init__.__globals__, {"now": lambda _: done[0]}):
+            while times is None:
+                model(torch.ones(4))
+                done[0] += 0.020
+                clock.layer_done(0)
+                times = clock.end_iteration()
+        return times
 
     @staticmethod
     def exchange(clock, index):
