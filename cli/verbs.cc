@@ -347,17 +347,20 @@ const Verb kTime{
     .summary = "measure how long each layer of a net computes",
     .usage = "time --solver=FILE|--net=FILE [--out=FILE] [flags]",
     .text =
-        "Runs forward and backward passes of the net's training phase on this machine, as `caffe "
-        "time` does, and shows the median time of each layer. With --out writes a profile: a job "
-        "config that `poseidon run` replays without computing, and that `poseidon plan "
-        "--profile=FILE` predicts with.",
+        "Runs forward and backward passes of the net's training phase on this machine's CPU, as "
+        "`caffe time` does, and shows the median time of each layer. With --out writes a profile: "
+        "a job config that `poseidon run` replays without computing, and that `poseidon plan "
+        "--profile=FILE` predicts with. GPUs are not measured: for those give `poseidon plan` and "
+        "`poseidon simulate` the samples that one trains a second (--images_per_second).",
     .flags = {{"solver", "FILE", ""},
               {"net", "FILE", ""},
               {"batch", "K", "Samples of a batch, instead of the net's."},
               {"iterations", "N",
                "Batches to measure, at most 1,000,000, after three that do not count; 50 if not "
                "given."},
-              {"threads", "N", ""},
+              {"threads", "N",
+               "Threads of the arithmetic, 1 if not given; the workers of `poseidon run` take all "
+               "cores unless the job says `threads`."},
               {"out", "FILE", "The profile to write."}},
     .example =
         "poseidon time --solver=configs/models/lenet/solver.prototxt \\\n    "

@@ -96,6 +96,8 @@ void Print(const Engine& engine, const LayerMeasurement& measured) {
   }
   const double pass = measured.forward_ms + measured.backward_ms;
   std::printf("%-32s %-18s %12.3f %12.3f\n", "all", "", measured.forward_ms, measured.backward_ms);
+  std::printf("measured on the CPU with %d %s\n", FLAGS_threads,
+              FLAGS_threads == 1 ? "thread" : "threads");
   std::printf("batch %lld: %.1f ms forward and backward, %.1f images/s; waiting for data %.1f ms\n",
               static_cast<long long>(engine.batch()), pass,
               1000 * static_cast<double>(engine.batch()) / pass, measured.data_ms);
@@ -142,8 +144,8 @@ ExitCode TimeNet() {
   const Job profile = ToProfile(name.empty() ? "profile" : name, *engine, measured, passes);
   std::string text;
   google::protobuf::TextFormat::PrintToString(profile, &text);
-  std::string head =
-      "# Measured by `poseidon time`, " + std::to_string(FLAGS_threads) + " thread(s).\n";
+  std::string head = "# Measured by `poseidon time` on the CPU, " + std::to_string(FLAGS_threads) +
+                     " thread(s).\n";
   if (passes > 1) {
     head += "# Batch and times are those of an iteration, which has " + std::to_string(passes) +
             " passes (iter_size).\n";

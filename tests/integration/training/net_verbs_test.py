@@ -29,6 +29,7 @@ class NetVerbsTest(lenet.LenetTest):
         images = re.search(r"batch 8: .*?([\d.]+) images/s", output)
         self.assertGreater(float(images.group(1)), 1)
         self.assertIn("iteration 15/15", output)
+        self.assertIn("\nmeasured on the CPU with 1 thread\n", output)
 
         plan = self.verb(
             "plan",
