@@ -47,6 +47,11 @@ bool Varies(const Disturbance& disturbance) {
          disturbance.stall_interval_seconds() > 0;
 }
 
+double StallFactor(const Disturbance& disturbance) {
+  if (disturbance.stall_interval_seconds() <= 0) return 1;
+  return 1 + disturbance.stall_seconds() / disturbance.stall_interval_seconds();
+}
+
 Disturbance MeasuredDisturbance() {
   Disturbance measured;
   measured.set_iteration_spread(0.02);
@@ -80,11 +85,8 @@ ComputeDisturbance::ComputeDisturbance(const Disturbance& disturbance, int devic
       varies_(Disturbs(disturbance)),
       devices_(devices),
       iteration_spread_(disturbance.iteration_spread() / std::sqrt(local_steps)),
-      layer_cost_(ToSeconds(ParseDuration(disturbance.layer_cost()))) {
-  if (disturbance.stall_interval_seconds() > 0) {
-    moving_ = 1 / (1 + disturbance.stall_seconds() / disturbance.stall_interval_seconds());
-  }
-}
+      layer_cost_(ToSeconds(ParseDuration(disturbance.layer_cost()))),
+      moving_(1 / StallFactor(disturbance)) {}
 
 void ComputeDisturbance::Begin(int rank, int64_t iteration) {
   seed_ = DeriveSeed(DeriveSeed(disturbance_.seed(), static_cast<uint64_t>(rank)),

@@ -35,6 +35,10 @@ void DisturbUnlessSaid(Cluster& cluster);
 // Whether iterations take other times than those before; a layer's cost is always the same.
 bool Varies(const Disturbance& disturbance);
 
+// How many times as long as between stalls computing takes with them, in the mean: 1 + a/b, as
+// below.
+double StallFactor(const Disturbance& disturbance);
+
 // "iterations spread by 2%, layers by 3%, a stall of 4 ms every 2.5 s"; "none".
 std::string DisturbanceText(const Disturbance& disturbance);
 

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <set>
 
+#include "client/pace/compute_disturbance.h"
 #include "client/pace/compute_spread.h"
 #include "core/arithmetic/median.h"
 #include "core/time.h"
@@ -132,6 +133,8 @@ Job ToProfile(const std::string& name, const Engine& engine, const LayerMeasurem
   if (measured.disturbance) *job.mutable_cluster()->mutable_disturbance() = *measured.disturbance;
   Replay& replay = *job.mutable_training()->mutable_replay();
   replay.set_batch(static_cast<int32_t>(engine.batch() * passes));
+  // A profile's times are means, of which what stalls take is a part. Medians are without it.
+  const double means = measured.disturbance ? StallFactor(*measured.disturbance) : 1;
   std::set<std::string> names;
   const Replay declared = ReplayOf(engine.model());
   for (int step = 0; step < engine.steps(); ++step) {
@@ -145,8 +148,8 @@ Job ToProfile(const std::string& name, const Engine& engine, const LayerMeasurem
       layer.set_type(is_product ? "InnerProduct without factors" : times.type);
     }
     layer.set_name(UniqueName(times.name, names));
-    layer.set_forward_ms(times.forward_ms * passes);
-    layer.set_backward_ms(times.backward_ms * passes);
+    layer.set_forward_ms(times.forward_ms * means * passes);
+    layer.set_backward_ms(times.backward_ms * means * passes);
   }
   return job;
 }

@@ -35,9 +35,10 @@ struct LayerMeasurement {
 LayerMeasurement MeasureLayers(Engine& engine, int warmup, int iterations,
                                const std::function<void(int done)>& progress);
 
-// The measurement as a job config named `name`. An iteration that has several passes (a solver's
-// iter_size) is one of all their samples there, as in plans of a solver. Of layers with one name
-// the second becomes "name (2)".
+// The measurement as a job config named `name`, whose times are means: the medians and their part
+// of what stalls took. An iteration that has several passes (a solver's iter_size) is one of all
+// their samples there, as in plans of a solver. Of layers with one name the second becomes "name
+// (2)".
 Job ToProfile(const std::string& name, const Engine& engine, const LayerMeasurement& measured,
               int passes = 1);
 

@@ -8,6 +8,8 @@
 #include <cmath>
 #include <thread>
 
+#include "client/pace/compute_disturbance.h"
+#include "client/pace/compute_spread.h"
 #include "core/error.h"
 #include "proto/replay_model.h"
 #include "worker/engine/layer_measurement.h"
@@ -246,6 +248,28 @@ TEST(LayerMeasurementTest, TheProfileOfAnIterationWithSeveralPassesIsOfAllTheirS
     layer.set_backward_ms(3 * 4 * steps);
   }
   EXPECT_EQ(model.DebugString(), expected.DebugString());
+}
+
+// Simulated machines and replays take the stalls off the profile's times again, to draw them.
+TEST(LayerMeasurementTest, AProfileTakesWhatTheMeasuredPassesTookWithTheirStalls) {
+  // Of three layers, forward and backward.
+  const std::vector<double> seconds = {5e-3, 2e-3, 1e-3, 2e-3, 3e-3, 10e-3};
+  std::vector<std::vector<double>> iterations(20, seconds);
+  for (int i = 0; i < 20; i += 4) iterations[i][i % 6] += 60e-3;
+  double taken = 0;
+  for (const std::vector<double>& iteration : iterations) {
+    for (const double pass : iteration) taken += pass;
+  }
+  LayerMeasurement measured;
+  measured.steps = {{"conv", "Convolution", 5, 10}, {"pool", "Pooling", 2, 3}, {"fc", "", 1, 2}};
+  measured.disturbance = DisturbanceOf(iterations);
+  const Job profile = ToProfile("profile", ReplayEngine(Parse(kThreeLayers), 0, 1), measured);
+  double milliseconds = 0;
+  for (const ReplayLayer& layer : profile.training().replay().layers()) {
+    milliseconds += layer.forward_ms() + layer.backward_ms();
+  }
+  EXPECT_NEAR(milliseconds, 1000 * taken / 20, 1e-9);
+  EXPECT_NEAR(milliseconds / StallFactor(profile.cluster().disturbance()), 23, 1e-9);
 }
 
 struct BadReplay {
