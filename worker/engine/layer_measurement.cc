@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <set>
 
 #include "client/pace/compute_disturbance.h"
@@ -130,7 +131,13 @@ Job ToProfile(const std::string& name, const Engine& engine, const LayerMeasurem
   Job job;
   job.set_name(name);
   job.mutable_training()->set_engine(Training::REPLAY);
-  if (measured.disturbance) *job.mutable_cluster()->mutable_disturbance() = *measured.disturbance;
+  if (measured.disturbance) {
+    Disturbance& disturbance = *job.mutable_cluster()->mutable_disturbance();
+    disturbance = *measured.disturbance;
+    // Several passes even out; stalls come by the time that is computed.
+    disturbance.set_iteration_spread(disturbance.iteration_spread() / std::sqrt(passes));
+    disturbance.set_layer_spread(disturbance.layer_spread() / std::sqrt(passes));
+  }
   Replay& replay = *job.mutable_training()->mutable_replay();
   replay.set_batch(static_cast<int32_t>(engine.batch() * passes));
   // A profile's times are means, of which what stalls take is a part. Medians are without it.

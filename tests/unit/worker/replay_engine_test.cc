@@ -237,6 +237,9 @@ TEST(LayerMeasurementTest, TheProfileOfAnIterationWithSeveralPassesIsOfAllTheirS
   for (const char* name : {"conv", "pool", "fc"}) {
     measured.steps.push_back({.name = name, .type = "", .forward_ms = 2, .backward_ms = 3});
   }
+  Disturbance& disturbance = measured.disturbance.emplace();
+  disturbance.set_iteration_spread(0.04);
+  disturbance.set_layer_spread(0.06);
   const Job profile = ToProfile("profile", engine, measured, 4);
   const ModelSpec model = DescribeReplay(profile.training().replay()).model;
   Replay whole = Parse(kThreeLayers);
@@ -248,6 +251,14 @@ TEST(LayerMeasurementTest, TheProfileOfAnIterationWithSeveralPassesIsOfAllTheirS
     layer.set_backward_ms(3 * 4 * steps);
   }
   EXPECT_EQ(model.DebugString(), expected.DebugString());
+  // Each pass varies by itself.
+  EXPECT_DOUBLE_EQ(profile.cluster().disturbance().iteration_spread(), 0.02);
+  EXPECT_DOUBLE_EQ(profile.cluster().disturbance().layer_spread(), 0.03);
+  disturbance.set_stall_interval_seconds(2);
+  disturbance.set_stall_seconds(0.5);
+  const Disturbance stalled = ToProfile("profile", engine, measured, 4).cluster().disturbance();
+  EXPECT_EQ(stalled.stall_interval_seconds(), 2);
+  EXPECT_EQ(stalled.stall_seconds(), 0.5);
 }
 
 // Simulated machines and replays take the stalls off the profile's times again, to draw them.
