@@ -288,7 +288,7 @@ const Verb kSimulate{
          {"flops", "X",
           "Floating-point operations a second of a GPU, for the times of layers and for "
           "rebuilding gradients from factors. If not given: what --images_per_second makes of "
-          "the net, else --gpu's, else 4e12."},
+          "the net, else --gpu's, else what the profile says, else 4e12."},
          {"gpu", "NAME", ""},
          {"update_rate", "X", ""},
          {"reduction_rate", "X", ""},

@@ -96,7 +96,7 @@ DEFINE_bool(
 DEFINE_double(flops, 0,
               "Floating-point operations a second of a worker, for the times of layers and for "
               "rebuilding gradients from factors. If not given: what --images_per_second makes "
-              "of the net, else --gpu's, else 4e12.");
+              "of the net, else --gpu's, else what the profile says, else 4e12.");
 DEFINE_string(
     gpu, "",
     "titanx, p100, v100, a100, h100 or h200: its published peak rate of single precision as "

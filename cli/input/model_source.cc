@@ -84,16 +84,29 @@ LoadedModel ModelOfProfile(const std::string& path) {
     throw ConfigError(path + ": is no profile; `poseidon time --out=FILE` writes one");
   }
   LoadedModel loaded{DescribeReplay(profile.training().replay()).model, {}};
-  if (!profile.cluster().has_disturbance()) return loaded;
-  loaded.disturbance = profile.cluster().disturbance();
-  Job disturbed;
-  *disturbed.mutable_cluster()->mutable_disturbance() = *loaded.disturbance;
+  const Cluster& machine = profile.cluster();
+  Job taken;  // of what the file says of its cluster
+  if (machine.has_disturbance()) {
+    loaded.disturbance = machine.disturbance();
+    *taken.mutable_cluster()->mutable_disturbance() = machine.disturbance();
+  }
+  if (machine.has_flops()) {
+    loaded.flops = machine.flops();
+    taken.mutable_cluster()->set_flops(machine.flops());
+  }
   try {
-    CheckClusterAndCommunication(disturbed);
+    CheckClusterAndCommunication(taken);
   } catch (const ConfigError& error) {
     throw ConfigError(path + ": " + error.what());
   }
   return loaded;
+}
+
+// Of an iteration; 0 where nothing says how long layers take.
+double MillisecondsOf(const ModelSpec& model) {
+  double sum = 0;
+  for (const LayerSpec& layer : model.layers()) sum += layer.forward_ms() + layer.backward_ms();
+  return sum;
 }
 
 LoadedModel ModelOf(const ModelSource& source) {
@@ -106,13 +119,18 @@ LoadedModel ModelOf(const ModelSource& source) {
 
 LoadedModel LoadModel(const ModelSource& source) {
   LoadedModel loaded = ModelOf(source);
-  if (source.images_per_second) {
-    // What was measured tells times, but not of how many operations.
-    if (!TimesAreKnown(loaded.model)) {
-      loaded.flops =
-          NearestOperationRate(OperationsPerSample(loaded.model) * *source.images_per_second);
-    }
-    loaded.model = WithImagesPerSecond(std::move(loaded.model), *source.images_per_second);
+  if (!source.images_per_second) return loaded;
+  // What was measured tells times, but not of how many operations.
+  const bool timed = TimesAreKnown(loaded.model);
+  if (!timed) {
+    loaded.flops =
+        NearestOperationRate(OperationsPerSample(loaded.model) * *source.images_per_second);
+  }
+  const double before = MillisecondsOf(loaded.model);
+  loaded.model = WithImagesPerSecond(std::move(loaded.model), *source.images_per_second);
+  // Another device than the profile's is as many times as fast when it rebuilds gradients.
+  if (timed && loaded.flops) {
+    loaded.flops = NearestOperationRate(*loaded.flops * before / MillisecondsOf(loaded.model));
   }
   return loaded;
 }

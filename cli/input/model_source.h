@@ -34,8 +34,9 @@ struct ModelSource {
 struct LoadedModel {
   ModelSpec model;
   std::vector<SampleInput> inputs;
-  // What a device does that trains images_per_second; nothing if the source does not say these, or
-  // has the layers' times, which say nothing of operations.
+  // What a device does that trains images_per_second, or what a profile says, in proportion to
+  // these; nothing if the source says neither, or has the layers' times without, which say nothing
+  // of operations.
   std::optional<double> flops = {};
   std::optional<Disturbance> disturbance = {};  // of the machine that a profile was measured on
 };

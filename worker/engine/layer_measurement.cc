@@ -9,6 +9,7 @@
 #include "client/pace/compute_spread.h"
 #include "core/arithmetic/median.h"
 #include "core/time.h"
+#include "proto/cluster_rates.h"
 #include "proto/model_size.h"
 #include "proto/replay_model.h"
 
@@ -78,6 +79,24 @@ std::string UniqueName(const std::string& name, std::set<std::string>& taken) {
   return unique;
 }
 
+// Operations a second of the products of the InnerProduct layers' forward passes, of which a
+// gradient is as many when it is rebuilt from factors. nullopt: there is none that took time.
+std::optional<double> ProductRate(const Engine& engine, const LayerMeasurement& measured) {
+  constexpr double kOperations = 2;  // a multiplication and an addition
+  double operations = 0;
+  double seconds = 0;
+  for (int step = 0; step < engine.steps(); ++step) {
+    const auto layer = engine.layer_of_step(step);
+    if (!layer || !engine.model().layers(*layer).has_inner_product()) continue;
+    const InnerProductSpec& product = engine.model().layers(*layer).inner_product();
+    operations += kOperations * static_cast<double>(product.rows()) *
+                  static_cast<double>(product.outputs()) * static_cast<double>(product.inputs());
+    seconds += measured.steps[step].forward_ms / kMillisecondsPerSecond;
+  }
+  if (seconds <= 0) return std::nullopt;
+  return NearestOperationRate(operations / seconds);
+}
+
 }  // namespace
 
 LayerMeasurement MeasureLayers(Engine& engine, int warmup, int iterations,
@@ -138,6 +157,7 @@ Job ToProfile(const std::string& name, const Engine& engine, const LayerMeasurem
     disturbance.set_iteration_spread(disturbance.iteration_spread() / std::sqrt(passes));
     disturbance.set_layer_spread(disturbance.layer_spread() / std::sqrt(passes));
   }
+  if (const auto rate = ProductRate(engine, measured)) job.mutable_cluster()->set_flops(*rate);
   Replay& replay = *job.mutable_training()->mutable_replay();
   replay.set_batch(static_cast<int32_t>(engine.batch() * passes));
   // A profile's times are means, of which what stalls take is a part. Medians are without it.

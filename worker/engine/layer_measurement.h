@@ -37,8 +37,9 @@ LayerMeasurement MeasureLayers(Engine& engine, int warmup, int iterations,
 
 // The measurement as a job config named `name`, whose times are means: the medians and their part
 // of what stalls took. An iteration that has several passes (a solver's iter_size) is one of all
-// their samples there, as in plans of a solver, and varies less than a pass. Of layers with one
-// name the second becomes "name (2)".
+// their samples there, as in plans of a solver, and varies less than a pass.
+// cluster.flops are those at which the InnerProduct layers went forward; without any they are not
+// set. Of layers with one name the second becomes "name (2)".
 Job ToProfile(const std::string& name, const Engine& engine, const LayerMeasurement& measured,
               int passes = 1);
 

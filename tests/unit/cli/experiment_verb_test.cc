@@ -138,11 +138,16 @@ TEST_F(ExperimentVerbTest, SlowMotionHasABound) {
   EXPECT_FALSE(std::filesystem::exists(directory_.Path("out")));
 }
 
-// As those of `poseidon plan` do. Where times were measured nobody knows of how many operations.
+// As those of `poseidon plan` do. Where times were measured nobody knows of how many operations,
+// unless the profile tells.
 TEST_F(ExperimentVerbTest, ImagesPerSecondSayFlops) {
   directory_.Write("net.prototxt", kNet);
   directory_.Write("mine.profile",
                    std::string("training { engine: REPLAY replay { ") + kLayers + " } }");
+  // A sample a millisecond.
+  directory_.Write("rated.profile", std::string("cluster { flops: 3e10 } training { engine: REPLAY "
+                                                "replay { batch: 1 ") +
+                                        kLayers + " } }");
   const auto flops =
       Column("flops",
              "name: \"t\" net { name: \"net\" net: \"net.prototxt\" input: \"3x8x8\""
@@ -151,11 +156,13 @@ TEST_F(ExperimentVerbTest, ImagesPerSecondSayFlops) {
                  std::string(kLayers) +
                  " } }"
                  " net { name: \"profile\" images_per_second: 320000000 profile: \"mine.profile\" }"
+                 " net { name: \"rated\" images_per_second: 4000 profile: \"rated.profile\" }"
                  " sweep { system: \"time\" workers: 2 plan_only: true }");
-  ASSERT_EQ(flops.size(), 3);
+  ASSERT_EQ(flops.size(), 4);
   EXPECT_NEAR(flops.at("net"), 320e6 * 2 * 3 * 192 * 64, 1e6);
   EXPECT_EQ(flops.at("replay"), 4e12) << "the default";
   EXPECT_EQ(flops.at("profile"), 4e12);
+  EXPECT_NEAR(flops.at("rated"), 4 * 3e10, 1);
 }
 
 // Else each would compute on one, for many times as long. The remote shell runs everything here,

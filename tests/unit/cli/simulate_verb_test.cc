@@ -213,6 +213,19 @@ TEST_F(SimulateVerbTest, TakesNetsWithTheSpeedOfOneWorker) {
   EXPECT_NEAR(Simulate("BYTES").training.compute, 0.1, 1e-6);
 }
 
+// Times of a CPU are no reason to rebuild gradients from factors at a GPU's rate.
+TEST_F(SimulateVerbTest, TakesTheFlopsOfAProfileUnlessOthersAreSaid) {
+  EXPECT_FALSE(LoadModelAndJob(options_).job.cluster().has_flops());
+  std::ofstream(path_) << "cluster { flops: 3e10 }" << kProfile;
+  EXPECT_EQ(LoadModelAndJob(options_).job.cluster().flops(), 3e10);
+  options_.job.mutable_cluster()->set_flops(1e13);
+  EXPECT_EQ(LoadModelAndJob(options_).job.cluster().flops(), 1e13);
+  std::ofstream(path_) << "cluster { flops: 3 }" << kProfile;
+  EXPECT_THAT([this] { LoadModelAndJob(options_); },
+              ::testing::ThrowsMessage<ConfigError>(
+                  HasSubstr(path_ + ": cluster.flops is 3; it must be between")));
+}
+
 // A job's net has the batch of all of a worker's devices, and `simulate` is told of one's.
 TEST_F(SimulateVerbTest, DevicesComputeSideBySideAsInAJob) {
   std::ofstream(path_) << kNet;

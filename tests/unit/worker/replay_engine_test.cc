@@ -283,6 +283,20 @@ TEST(LayerMeasurementTest, AProfileTakesWhatTheMeasuredPassesTookWithTheirStalls
   EXPECT_NEAR(milliseconds / StallFactor(profile.cluster().disturbance()), 23, 1e-9);
 }
 
+// At which gradients are rebuilt from factors, instead of at a GPU's rate.
+TEST(LayerMeasurementTest, AProfileSaysHowFastInnerProductsAreComputed) {
+  LayerMeasurement measured;
+  measured.steps = {{"conv", "Convolution", 5, 10}, {"pool", "Pooling", 2, 3}, {"fc", "", 1, 2}};
+  const ReplayEngine engine(Parse(kThreeLayers), 0, 1);
+  const double rate = 2.0 * 8 * 300 * 40 / 1e-3;
+  EXPECT_DOUBLE_EQ(ToProfile("profile", engine, measured).cluster().flops(), rate);
+  EXPECT_DOUBLE_EQ(ToProfile("profile", engine, measured, 4).cluster().flops(), rate);
+  measured.steps[2].forward_ms = 0;
+  EXPECT_FALSE(ToProfile("profile", engine, measured).cluster().has_flops());
+  const ReplayEngine conv(Parse("layers { name: 'conv' parameters: 9 } batch: 8"), 0, 1);
+  EXPECT_FALSE(ToProfile("profile", conv, measured).cluster().has_flops());
+}
+
 struct BadReplay {
   const char* text;
   const char* message;
