@@ -19,7 +19,6 @@
 #include "experiments/point_summary.h"
 #include "launch/given_up.h"
 #include "launch/handed_key.h"
-#include "launch/network_testbed.h"
 #include "launch/process_cluster.h"
 #include "planner/cost/cluster_model.h"
 #include "proto/job_check.h"
@@ -299,20 +298,13 @@ PointResult Execute(const ExperimentPoint& point, const ProcessOptions& options,
                      IsReplay(point) ? iterations.warm_up : 0);
 }
 
-TestbedOptions TestbedFor(const ExperimentPoint& point, int slow_motion) {
-  const Network& network = point.job.cluster().network();
-  TestbedOptions testbed;
-  testbed.queue *= slow_motion;
-  testbed.links.assign(MachinesOf(point.job), ParseBitRate(network.bandwidth()));
-  for (const Deviation& deviation : DeviationsOf(point)) {
-    if (deviation.has_bandwidth()) {
-      testbed.links.at(deviation.worker()) = ParseBitRate(deviation.bandwidth());
-    }
-  }
-  for (const Tier& tier : network.tier()) {
-    testbed.tiers.push_back({tier.members(), ParseBitRate(tier.bandwidth())});
-  }
-  return testbed;
+// What payload reaches of a link of the testbed: of a frame's 1514 bytes TCP leaves it 1448.
+constexpr double kTestbedGoodputShare = 0.955;
+
+// At which a link of this line rate is shaped, so that payload has the point's share of it.
+int64_t ShapedRate(const std::string& bandwidth, const Network& network) {
+  const double share = std::min(1.0, network.goodput_share() / kTestbedGoodputShare);
+  return static_cast<int64_t>(share * static_cast<double>(ParseBitRate(bandwidth)));
 }
 
 std::string LogOf(const ProcessOptions& options, const DaemonCommand& command) {
@@ -353,12 +345,29 @@ void CheckSlowMotion(const std::vector<const ExperimentPoint*>& points, int slow
                     reason);
 }
 
+TestbedOptions TestbedFor(const ExperimentPoint& point) {
+  const Network& network = point.job.cluster().network();
+  TestbedOptions testbed;
+  testbed.links.assign(MachinesOf(point.job), ShapedRate(network.bandwidth(), network));
+  for (const Deviation& deviation : DeviationsOf(point)) {
+    if (deviation.has_bandwidth()) {
+      testbed.links.at(deviation.worker()) = ShapedRate(deviation.bandwidth(), network);
+    }
+  }
+  for (const Tier& tier : network.tier()) {
+    testbed.tiers.push_back({tier.members(), ShapedRate(tier.bandwidth(), network)});
+  }
+  return testbed;
+}
+
 PointResult EmulatePoint(const ExperimentPoint& real, const ProcessOptions& options) {
   ThrowIf(WhyNotEmulated(real));
   const int slow_motion = IsReplay(real) ? options.slow_motion : 1;
   const ExperimentPoint point = InSlowMotion(Disturbed(real), slow_motion);
   const Iterations iterations = IterationsOf(point, options);
-  const NetworkTestbed testbed(TestbedFor(point, slow_motion));
+  TestbedOptions network = TestbedFor(point);
+  network.queue *= slow_motion;
+  const NetworkTestbed testbed(network);
   std::vector<std::string> addresses;
   for (int i = MachinesOf(point.job); i >= 0; --i) addresses.push_back(testbed.address(i));
   Job job = JobFor(point, iterations, addresses);

@@ -15,6 +15,7 @@
 #include "core/time.h"
 #include "experiments/experiment_point.h"
 #include "launch/host_list.h"
+#include "launch/network_testbed.h"
 #include "launch/remote_shell.h"
 
 namespace poseidon {
@@ -65,11 +66,15 @@ inline constexpr int kMostSlowMotion = 1'000'000;
 // a point's condition are held, too. 1 to kMostSlowMotion.
 void CheckSlowMotion(const std::vector<const ExperimentPoint*>& points, int slow_motion);
 
-// Each machine is a network namespace, its link shaped to what the point says; latency is what the
-// links have (tens of microseconds), whatever the point says. Needs root, `ip` and `tc`; throws
-// Error that says what is missing, ConfigError with WhyNotEmulated's reason, Interrupted(), and
-// Error with the last lines of the culprit's log if a daemon fails. Whatever happens, no process
-// and no namespace stays behind.
+// The network that a point is emulated on. Links are shaped such that payload reaches the point's
+// goodput_share of them, as simulated ones do, or what TCP leaves, where that is less.
+TestbedOptions TestbedFor(const ExperimentPoint& point);
+
+// Each machine is a network namespace, its link shaped so (TestbedFor); latency is what the links
+// have (tens of microseconds), whatever the point says. Needs root, `ip` and `tc`; throws Error
+// that says what is missing, ConfigError with WhyNotEmulated's reason, Interrupted(), and Error
+// with the last lines of the culprit's log if a daemon fails. Whatever happens, no process and no
+// namespace stays behind.
 PointResult EmulatePoint(const ExperimentPoint& point, const ProcessOptions& options);
 
 // The links are what the hosts have; the point's bandwidth and latency are what the planner is

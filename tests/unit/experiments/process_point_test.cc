@@ -118,6 +118,32 @@ TEST_F(ProcessJobTest, WorkersComputeOnTheCoresOfTheirHosts) {
   EXPECT_EQ(JobFor(point, {{"host0", 8}, {"host1", 6}}).training().threads(), 3);
 }
 
+// Else a report would set a simulation with slow protocols beside links without.
+TEST_F(ExperimentTest, EmulatedLinksLeavePayloadWhatSimulatedOnesDo) {
+  ExperimentPoint point = Points(kExperiment)[0];
+  Network& network = *point.job.mutable_cluster()->mutable_network();
+  network.set_bandwidth("10Gbps");
+  network.set_goodput_share(0.5);
+  Tier& tier = *network.add_tier();
+  tier.set_members(1);
+  tier.set_bandwidth("4Gbps");
+  Deviation& deviation = *point.condition.add_deviation();
+  deviation.set_worker(1);
+  deviation.set_bandwidth("1Gbps");
+  constexpr double kOfTcp = 0.955;
+  const TestbedOptions half = TestbedFor(point);
+  ASSERT_EQ(half.links.size(), 2);
+  EXPECT_NEAR(half.links[0], 5e9 / kOfTcp, 1);
+  EXPECT_NEAR(half.links[1], 5e8 / kOfTcp, 1);
+  EXPECT_NEAR(half.tiers.at(0).bits_per_second, 2e9 / kOfTcp, 1);
+  // No link lets more through than its rate.
+  network.set_goodput_share(1);
+  const TestbedOptions whole = TestbedFor(point);
+  EXPECT_EQ(whole.links[0], 10'000'000'000);
+  EXPECT_EQ(whole.links[1], 1'000'000'000);
+  EXPECT_EQ(whole.tiers.at(0).bits_per_second, 4'000'000'000);
+}
+
 // Else each would fail by the words of a field that nobody has set.
 TEST_F(ExperimentTest, SlowMotionEndsWhereDaemonsWouldRefuseTheJob) {
   const std::vector<ExperimentPoint> points = Points(kExperiment);
