@@ -48,13 +48,14 @@ void ThrowIfStopped(const std::stop_token& stop) {
 }
 
 PointResult Simulated(const ExperimentPoint& point, const JobPlanner& planner,
-                      const std::stop_token& stop) {
+                      const std::stop_token& stop, int simulations) {
   Job unlike = point.job;
   unlike.mutable_cluster()->mutable_deviation()->MergeFrom(point.condition.deviation());
   const SteadyIterations steady = {.warm_up = WarmUpIterations(unlike),
                                    .measured = point.iterations};
   SimulationControl control;
   control.planner = planner;
+  control.simulations = simulations;
   control.progress = [&stop](const SimulationProgress&) { ThrowIfStopped(stop); };
   Job job = point.job;
   DisturbUnlessSaid(*job.mutable_cluster());
@@ -131,14 +132,15 @@ PointResult Planned(const ExperimentPoint& point, const JobPlanner& planner) {
 
 }  // namespace
 
-PointResult SimulatePoint(const ExperimentPoint& point, const std::stop_token& stop) {
+PointResult SimulatePoint(const ExperimentPoint& point, const std::stop_token& stop,
+                          int simulations) {
   const JobPlanner planner = [&stop](const InformationBook& book, const Job& job) {
     Plan plan = PlanJob(book, job, TryPlan, stop);
     ThrowIfStopped(stop);  // it may be any
     return plan;
   };
   try {
-    return point.plan_only ? Planned(point, planner) : Simulated(point, planner, stop);
+    return point.plan_only ? Planned(point, planner) : Simulated(point, planner, stop, simulations);
   } catch (const Error&) {
     // What its planner throws is the simulated scheduler's own failure.
     ThrowIfStopped(stop);

@@ -8,8 +8,10 @@
 
 namespace poseidon {
 
-// May be called from several threads. When `stop` is requested planning and simulation end, in a
-// second or two, with Interrupted (core/program.h). Throws Error.
-PointResult SimulatePoint(const ExperimentPoint& point, const std::stop_token& stop = {});
+// May be called from several threads; `simulations` says how many do so at a time, whose memory is
+// the process's together. When `stop` is requested planning and simulation end, in a second or two,
+// with Interrupted (core/program.h). Throws Error.
+PointResult SimulatePoint(const ExperimentPoint& point, const std::stop_token& stop = {},
+                          int simulations = 1);
 
 }  // namespace poseidon

@@ -87,4 +87,12 @@ void CheckSimulationMemory(const Cluster& cluster, int64_t iterations, double by
                                       " are available; simulate fewer");
 }
 
+void CheckMemoryOfSimulations(double bytes, int64_t available) {
+  if (bytes <= static_cast<double>(available)) return;
+  throw Error(ExitCode::kFailure, "all simulations of this process together take about " +
+                                      Gigabytes(bytes) + " of memory, and " +
+                                      Gigabytes(static_cast<double>(available)) +
+                                      " are available; give fewer --threads");
+}
+
 }  // namespace poseidon

@@ -26,5 +26,7 @@ double MessageMemory(const Plan& plan);
 // `available`.
 void CheckSimulationMemory(const Cluster& cluster, int64_t iterations, double bytes,
                            int64_t available);
+// The same of what several simulations of a process take together.
+void CheckMemoryOfSimulations(double bytes, int64_t available);
 
 }  // namespace poseidon

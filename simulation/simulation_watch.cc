@@ -41,7 +41,9 @@ void SimulationWatch::OnMessage(const Envelope& envelope) {
   next_ = now + kBetween;
   // Whatever was estimated: rather an end with a reason than a machine that swaps.
   const double taken = static_cast<double>(ResidentMemory() - memory_before_);
-  if (taken > kMostOfMemory * static_cast<double>(control_.memory)) Check(taken / kMostOfMemory);
+  if (taken > kMostOfMemory * static_cast<double>(control_.memory)) {
+    CheckTaken(taken / kMostOfMemory);
+  }
   if (control_.progress) control_.progress({messages_, Share()});
 }
 
@@ -51,6 +53,11 @@ double SimulationWatch::Share() const {
 
 void SimulationWatch::Check(double bytes) const {
   CheckSimulationMemory(cluster_, iterations_, bytes, control_.memory);
+}
+
+void SimulationWatch::CheckTaken(double bytes) const {
+  if (control_.simulations == 1) return Check(bytes);
+  CheckMemoryOfSimulations(bytes, control_.memory);  // which has taken it nobody knows
 }
 
 }  // namespace poseidon

@@ -25,6 +25,8 @@ struct SimulationControl {
   std::function<void(const SimulationProgress&)> progress = {};
   // Bytes that it may take. It is refused as soon as it is known to need more.
   int64_t memory = AvailableMemory();
+  // How many simulations the process does at a time. What it is seen to take is of all of them.
+  int simulations = 1;
   // Makes the plan; empty: PlanJob.
   JobPlanner planner = {};
 };
@@ -37,12 +39,15 @@ class SimulationWatch {
                   int64_t iterations);
 
   void OnPlan(const Plan& plan);
-  // Throws Error with kFailure if the simulation takes more memory than there is.
+  // Throws Error with kFailure if the simulation takes more memory than there is, or all of the
+  // process do.
   void OnMessage(const Envelope& envelope);
 
  private:
   double Share() const;
   void Check(double bytes) const;
+  // What the process has taken since this simulation began.
+  void CheckTaken(double bytes) const;
 
   const SimulationControl& control_;
   const Cluster& cluster_;

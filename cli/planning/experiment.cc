@@ -176,7 +176,7 @@ Outcome ExecutePoint(size_t index, const ExperimentPoint& point,
 class Simulations {
  public:
   Simulations(const std::vector<ExperimentPoint>& points, std::vector<size_t> todo, int threads)
-      : points_(points), todo_(std::move(todo)) {
+      : points_(points), todo_(std::move(todo)), at_a_time_(threads) {
     threads_.reserve(static_cast<size_t>(threads));
     try {
       for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Work(); });
@@ -210,7 +210,7 @@ class Simulations {
       Outcome outcome;
       try {
         outcome = ExecutePoint(todo_[i], points_[todo_[i]], [this](const ExperimentPoint& point) {
-          return SimulatePoint(point, given_up_.get_token());
+          return SimulatePoint(point, given_up_.get_token(), at_a_time_);
         });
       } catch (const Error&) {
         return;  // it was given up
@@ -223,6 +223,7 @@ class Simulations {
 
   const std::vector<ExperimentPoint>& points_;
   const std::vector<size_t> todo_;
+  const int at_a_time_;
   std::atomic<size_t> next_ = 0;
   std::stop_source given_up_;
   std::mutex mutex_;

@@ -239,6 +239,29 @@ TEST(TrainingSimulationTest, RefusesWhatTakesMoreMemoryThanThereIs) {
       HasSubstr("simulating 2147483647 iterations of 2 workers and 2 servers takes about "));
 }
 
+// Which of several has taken it can't be seen, so that none is told to be too large by itself.
+TEST(TrainingSimulationTest, MemoryThatSeveralSimulationsTakeIsSaidToBeOfAll) {
+  const Job job = FreeLanesJob(2, 2, Communication::ALL_PS);
+  Envelope envelope;
+  envelope.to.node = {Role::kWorker, 0};
+  for (const int simulations : {1, 4}) {
+    SimulationControl control;
+    control.memory = 10'000'000;
+    control.simulations = simulations;
+    SimulationWatch watch(control, job.cluster(), 1, 6);
+    const std::vector<char> taken(64 << 20, 'x');
+    const std::string message = MessageOf<Error>([&] {
+      for (int i = 0; i < 10'000; ++i) watch.OnMessage(envelope);
+    });
+    ASSERT_EQ(taken.back(), 'x');
+    const std::string all = "all simulations of this process together take about ";
+    const std::string one = "simulating 6 iterations of 2 workers and 2 servers takes about ";
+    EXPECT_THAT(message, testing::StartsWith(simulations == 1 ? one : all));
+    EXPECT_THAT(message, testing::EndsWith(simulations == 1 ? "; simulate fewer"
+                                                            : "; give fewer --threads"));
+  }
+}
+
 // Each rate is in its range, but nobody waits for 2 GB over 100 Kb/s.
 TEST(TrainingSimulationTest, RefusesANetworkTooSlowForTheModel) {
   const ModelSpec model = Layers(1, 500'000'000, 1, 1);
