@@ -1,5 +1,6 @@
 // What `poseidon simulate` answers, for a profile whose numbers are worked out by hand.
 #include <gflags/gflags.h>
+#include <glog/logging.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -293,6 +294,17 @@ TEST_F(SimulateFailuresTest, AFlagSaysWhetherAForwardPassWaitsForAllLayers) {
   // As the paper's systems do, unless told otherwise.
   EXPECT_EQ(iteration("WFBP", {}), iteration("WFBP", {"--wait_for_all"}));
   EXPECT_GT(iteration("WFBP", {}), iteration("WFBP", {"--nowait_for_all"}));
+}
+
+// As of a scheduler that really does not answer, whose machine somebody should look at.
+TEST_F(SimulateFailuresTest, NodesThatWaitLongForTheSimulatedSchedulerDoNotWarn) {
+  const int level = FLAGS_minloglevel;
+  ::testing::internal::CaptureStderr();
+  const std::string said = Output({"--latency=6s", "--policy=ALL_PS"});
+  const std::string warned = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(said, HasSubstr("what limits: the network"));
+  EXPECT_THAT(warned, ::testing::Not(HasSubstr("no answer from the scheduler")));
+  EXPECT_EQ(FLAGS_minloglevel, level);
 }
 
 TEST_F(SimulateFailuresTest, ANetworkThatIsTooSlowForTheJobsDeadlinesIsNamed) {
