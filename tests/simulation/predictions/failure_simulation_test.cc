@@ -12,6 +12,7 @@
 
 #include "client/pace/compute_disturbance.h"
 #include "core/error.h"
+#include "simulation/training_simulation.h"
 #include "tests/simulation/predictions/planned_training.h"
 
 namespace poseidon {
@@ -71,6 +72,22 @@ TEST_F(FailureSimulationTest, NothingIsLostWhereNearlyNothingFails) {
     EXPECT_NEAR(costs.Goodput(), 1, 1e-9);
     EXPECT_LT(costs.Goodput(), 1);
   }
+}
+
+// The plan has parts by what the job knows of its workers, as without failures.
+TEST_F(FailureSimulationTest, ABalancedBatchHidesASlowWorkerAsWithoutFailures) {
+  Job job = JobOf(4, 4, Communication::ALL_PS);
+  Deviation& slow = *job.mutable_cluster()->add_deviation();
+  slow.set_worker(2);
+  slow.set_compute_factor(2);
+  const ModelSpec model = Layers(8, 10'000, 10, 20);
+  const FailureScenario scenario{.mtbf = 1e9 * kHour, .replacement = 30, .losses = 1};
+  const double equal = SimulateFailures(job, model, scenario).iteration;
+  job.mutable_training()->set_batch(Training::BALANCED);
+  const double balanced = SimulateFailures(job, model, scenario).iteration;
+  EXPECT_GT(equal / balanced, 1.5);
+  const SteadyIterations steady{.warm_up = WarmUpIterations(job), .measured = 3};
+  EXPECT_NEAR(balanced, SimulateTraining(job, model, steady).iteration, 0.01 * balanced);
 }
 
 TEST_F(FailureSimulationTest, GoodputRisesWithTheTimeBetweenFailures) {
