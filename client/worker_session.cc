@@ -209,7 +209,7 @@ std::optional<Envelope> WorkerSession::NextInTick(Time deadline, const std::stri
   }
   if (envelope && envelope->kind == MessageKind::kFailed) {
     const wire::End end = ParseEnd(*envelope);  // what an actor of this node has thrown
-    throw Error(static_cast<ExitCode>(end.exit_code()), end.reason());
+    ThrowAs(static_cast<ExitCode>(end.exit_code()), end.reason());
   }
   return envelope;
 }
