@@ -37,15 +37,15 @@ void CheckName(const std::string& name, const std::string& what) {
                     "\" is no UTF-8; give it one that is");
 }
 
-void CheckNames(const ModelSpec& model) {
+}  // namespace
+
+void CheckModelNames(const ModelSpec& model) {
   CheckName(model.name(), "name of the model");
   for (const LayerSpec& layer : model.layers()) {
     CheckName(layer.name(), "name of the layer");
     CheckName(layer.type(), "type of the layer");
   }
 }
-
-}  // namespace
 
 bool WorkerProtocol::AllFresh() const {
   for (int layer = 0; layer < model().layers_size(); ++layer) {
@@ -118,7 +118,7 @@ void WorkerProtocol::SayAgain(Outbox& outbox) const {
 void WorkerProtocol::Declare(const ModelSpec& model, const wire::TrainingInputs& inputs,
                              Outbox& outbox) {
   CHECK(phase_ == Phase::kDeclaring);
-  CheckNames(model);
+  CheckModelNames(model);
   wire::Declaration declaration;
   declaration.set_model(model.SerializeAsString());
   *declaration.mutable_inputs() = inputs;

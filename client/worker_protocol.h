@@ -50,6 +50,9 @@
 
 namespace poseidon {
 
+// Throws ConfigError for a name of the model or of a layer, or a layer's type, that is no UTF-8.
+void CheckModelNames(const ModelSpec& model);
+
 class WorkerProtocol {
  public:
   enum class Phase {
@@ -99,7 +102,7 @@ class WorkerProtocol {
 
   // `inputs`: what the worker has found on its machine; the scheduler ends the job where workers
   // have what does not fit together. Of first_iteration, which is not 0 if training goes on from a
-  // snapshot, worker 0's counts. Throws ConfigError for a layer's name that is no UTF-8.
+  // snapshot, worker 0's counts. Throws as CheckModelNames does.
   void Declare(const ModelSpec& model, const wire::TrainingInputs& inputs, Outbox& outbox);
   // Worker 0 in kPreparing, if training goes on from a snapshot: the optimizer state of all
   // parameters in the model's order, OptimizerStatePerParameter(rule) floats for each.

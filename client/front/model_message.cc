@@ -5,6 +5,7 @@
 #include <set>
 #include <string>
 
+#include "client/worker_protocol.h"
 #include "core/error.h"
 #include "proto/update_rule_message.h"
 
@@ -197,6 +198,7 @@ ModelSpec ToModelSpec(const Model& model) {
     if (!names.insert(layer.name).second) Refuse(layer, "is there twice; give each a name");
     *spec.add_layers() = ToLayerSpec(layer);
   }
+  CheckModelNames(spec);
   CheckSomethingLearns(model);
   *spec.mutable_update_rule() = ToUpdateRuleSpec(model.optimizer);
   spec.set_batch(model.batch);

@@ -166,6 +166,9 @@ TEST(FrontDoor, AMistakeThatWasPutRightIsNotNamedToTheOthers) {
                         Not(HasSubstr("wrongly"))));
       return;
     }
+    Model unnamed = ModelOfFloats(1);
+    unnamed.layers[0].name = "caf\xe9";
+    EXPECT_THAT(WordsOf([&] { session.Declare(unnamed); }), HasSubstr("is no UTF-8"));
     session.Declare(ModelOfFloats(1));
     EXPECT_THAT(WordsOf([&] { session.GradientReady(0); }), HasSubstr("wrongly"));
     session.Begin();

@@ -152,6 +152,20 @@ TEST(ModelMessage, EveryTypeAndPolicyIsOneThatUpdateRulesKnow) {
   }
 }
 
+// The wire would not take them, when the session can only be destroyed any more.
+TEST(ModelMessage, NamesAreUtf8) {
+  Model model = OneLayer();
+  model.name = "caf\xe9";
+  EXPECT_EQ(RefusalOf(model),
+            "the name of the model \"caf\\xe9\" is no UTF-8; give it one that is");
+  model = OneLayer();
+  model.layers[0].name = "caf\xe9";
+  EXPECT_THAT(RefusalOf(model), HasSubstr("the name of the layer \"caf\\xe9\""));
+  model = OneLayer();
+  model.layers[0].type = "caf\xe9";
+  EXPECT_THAT(RefusalOf(model), HasSubstr("the type of the layer \"caf\\xe9\""));
+}
+
 TEST(ModelMessage, WhatCantWorkIsRefusedByName) {
   const auto with_layer = [](const Layer& layer) { return Model{.layers = {layer}}; };
   EXPECT_THAT(RefusalOf(Model{}), HasSubstr("no layers"));
