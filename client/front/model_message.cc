@@ -82,6 +82,18 @@ UpdateRuleSpec ToUpdateRuleSpec(const Optimizer& optimizer) {
   throw ConfigError("layer \"" + layer.name + "\" of the model " + what);
 }
 
+// Of a whole model: of petabytes, so that what else is counted of it (bytes, an optimizer's state)
+// is still a number of 64 bits.
+constexpr int64_t kMostFloatsOfModel = int64_t{1} << 50;
+
+// As the fields of jobs are that say a batch.
+constexpr int64_t kLargestBatch = std::numeric_limits<int32_t>::max();
+
+[[noreturn]] void RefuseSize(const Layer& layer) {
+  Refuse(layer, "has too many floats; all layers of a model may have at most " +
+                    std::to_string(kMostFloatsOfModel) + " together");
+}
+
 int64_t CountFloats(const Layer& layer, const Blob& blob) {
   int64_t floats = 1;
   for (const int64_t extent : blob.shape) {
@@ -89,16 +101,18 @@ int64_t CountFloats(const Layer& layer, const Blob& blob) {
       Refuse(layer,
              "has a blob with the extent " + std::to_string(extent) + "; it must be 1 or more");
     }
-    if (extent > std::numeric_limits<int64_t>::max() / floats) Refuse(layer, "has too many floats");
+    if (extent > kMostFloatsOfModel / floats) RefuseSize(layer);
     floats *= extent;
   }
   return floats;
 }
 
-void CheckBlobs(const Layer& layer) {
+// `floats`: of the layers before; those of this one are added.
+void CheckBlobs(const Layer& layer, int64_t& floats) {
   if (layer.blobs.empty()) Refuse(layer, "has no blobs; leave out layers that learn nothing");
   for (const Blob& blob : layer.blobs) {
-    CountFloats(layer, blob);
+    floats += CountFloats(layer, blob);
+    if (floats > kMostFloatsOfModel) RefuseSize(layer);
     if (blob.group < 0) {
       Refuse(layer, "has a blob of group " + std::to_string(blob.group) + "; groups count from 0");
     }
@@ -147,8 +161,9 @@ void CheckSomethingLearns(const Model& model) {
       "blob shall be trained");
 }
 
-LayerSpec ToLayerSpec(const Layer& layer) {
-  CheckBlobs(layer);
+// `floats` as CheckBlobs has it.
+LayerSpec ToLayerSpec(const Layer& layer, int64_t& floats) {
+  CheckBlobs(layer, floats);
   if (layer.multiply_adds < 0) Refuse(layer, "has negative multiply_adds");
   if (!IsDuration(layer.forward_ms) || !IsDuration(layer.backward_ms)) {
     Refuse(layer, "has a forward_ms or backward_ms that is negative or no number");
@@ -186,6 +201,10 @@ ModelSpec ToModelSpec(const Model& model) {
     throw ConfigError("the model's batch is " + std::to_string(model.batch) +
                       "; it must be 1 or more, or 0 where nobody knows");
   }
+  if (model.batch > kLargestBatch) {
+    throw ConfigError("the model's batch is " + std::to_string(model.batch) +
+                      "; it may be at most " + std::to_string(kLargestBatch));
+  }
   if (model.iterations < 0) {
     throw ConfigError("the model's iterations are " + std::to_string(model.iterations) +
                       "; they must be 1 or more, or 0 where nobody knows");
@@ -193,10 +212,11 @@ ModelSpec ToModelSpec(const Model& model) {
   ModelSpec spec;
   spec.set_name(model.name);
   std::set<std::string> names;
+  int64_t floats = 0;
   for (const Layer& layer : model.layers) {
     if (layer.name.empty()) throw ConfigError("a layer of the model has no name");
     if (!names.insert(layer.name).second) Refuse(layer, "is there twice; give each a name");
-    *spec.add_layers() = ToLayerSpec(layer);
+    *spec.add_layers() = ToLayerSpec(layer, floats);
   }
   CheckModelNames(spec);
   CheckSomethingLearns(model);

@@ -21,7 +21,8 @@ namespace poseidon {
 
 // A blob of a layer that learns: float32, row-major.
 struct Blob {
-  std::vector<int64_t> shape;  // its floats are the product; each extent is at least 1
+  // Its floats are the product; each extent is at least 1. A model has at most 2^50 floats.
+  std::vector<int64_t> shape;
   // Multiplies the learning rate; 0: the blob stays as it is. kPyTorchSgd, kPyTorchAdamW and
   // kMeanGradient read neither this nor decay_mult.
   float lr_mult = 1;
@@ -112,7 +113,8 @@ struct Model {
   // are 0, unless the optimizer reads none (kPyTorchSgd, kPyTorchAdamW, kMeanGradient).
   std::vector<Layer> layers;
   Optimizer optimizer = {};
-  int64_t batch = 1;       // samples that one worker computes in an iteration; 0: not known
+  // Samples that one worker computes in an iteration, below 2^31; 0: not known.
+  int64_t batch = 1;
   int64_t iterations = 0;  // of the whole training; 0: not known
 };
 

@@ -111,7 +111,7 @@ typedef struct poseidon_session_options {
 } poseidon_session_options;
 
 typedef struct poseidon_blob {
-  const int64_t* shape;  // each extent at least 1
+  const int64_t* shape;  // each extent at least 1; a model has at most 2^50 floats
   int axes;
   // 0 or more, on all workers the same. Not read: neither optimizer that C offers has multipliers.
   float lr_mult;
@@ -137,7 +137,7 @@ typedef struct poseidon_model {
   const char* name;
   const poseidon_layer* layers;  // in forward order, names all different
   int layer_count;
-  int64_t batch;       // samples that one worker computes in an iteration; 0: not known
+  int64_t batch;       // samples of an iteration on one worker, below 2^31; 0: not known
   int64_t iterations;  // of the whole training; 0: not known
   // Not given: updated by the program, all workers get the mean of their gradients. "TorchSGD",
   // "TorchAdamW": by the servers, all workers get new values (poseidon::OptimizerType).

@@ -152,6 +152,19 @@ TEST(ModelMessage, EveryTypeAndPolicyIsOneThatUpdateRulesKnow) {
   }
 }
 
+TEST(ModelMessage, TheFloatsOfAllLayersCanBeCounted) {
+  constexpr int64_t kMost = int64_t{1} << 50;
+  Model model = OneLayer();
+  model.layers[0].blobs = {{.shape = {kMost / 2}}, {.shape = {kMost / 4}}};
+  model.layers.push_back({.name = "last", .blobs = {{.shape = {kMost / 4}}}});
+  ToModelSpec(model);
+  model.layers[1].blobs.push_back({.shape = {1}});
+  EXPECT_EQ(
+      RefusalOf(model),
+      "layer \"last\" of the model has too many floats; all layers of a model may have at most "
+      "1125899906842624 together");
+}
+
 // The wire would not take them, when the session can only be destroyed any more.
 TEST(ModelMessage, NamesAreUtf8) {
   Model model = OneLayer();
@@ -177,6 +190,10 @@ TEST(ModelMessage, WhatCantWorkIsRefusedByName) {
   const int64_t huge = std::numeric_limits<int64_t>::max() / 2;
   EXPECT_THAT(RefusalOf(with_layer({.name = "fc", .blobs = {{.shape = {huge, 3}}}})),
               HasSubstr("too many floats"));
+  // Together more than 64 bits can count.
+  const Blob half{.shape = {int64_t{1} << 62}};
+  EXPECT_THAT(RefusalOf(with_layer({.name = "fc", .blobs = {half, half, {.shape = {4}}}})),
+              HasSubstr("too many floats"));
   EXPECT_THAT(RefusalOf(with_layer({.name = "fc", .blobs = {{.shape = {1}, .lr_mult = -1}}})),
               HasSubstr("multiplier of -1"));
   EXPECT_THAT(RefusalOf(with_layer({.name = "fc", .blobs = {{.shape = {1}, .group = -1}}})),
@@ -195,6 +212,9 @@ TEST(ModelMessage, WhatCantWorkIsRefusedByName) {
   Model no_batch = OneLayer();
   no_batch.batch = -1;
   EXPECT_THAT(RefusalOf(no_batch), HasSubstr("batch is -1; it must be 1 or more, or 0 where"));
+  Model no_sum = OneLayer();
+  no_sum.batch = int64_t{1} << 31;
+  EXPECT_THAT(RefusalOf(no_sum), HasSubstr("batch is 2147483648; it may be at most 2147483647"));
   Model no_steps = OneLayer();
   no_steps.optimizer.lr_policy = LearningRatePolicy::kStep;
   no_steps.optimizer.gamma = 0.1F;
