@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <future>
 #include <limits>
 #include <string>
@@ -216,6 +217,34 @@ TEST(CInterface, TheEnvironmentMayChooseTheLogLevel) {
   EXPECT_EXIT(_exit(level()), testing::ExitedWithCode(google::GLOG_INFO), "");
   unsetenv("GLOG_minloglevel");
   EXPECT_EXIT(_exit(level()), testing::ExitedWithCode(google::GLOG_WARNING), "");
+}
+
+// Whose thread_local objects are gone by then.
+TEST(CInterface, AHandlerOfAtexitReadsTheLastErrorAndMakesCallsThatFail) {
+  const auto ask_at_exit = [] {
+    poseidon_session* session = nullptr;
+    poseidon_session_options options{};
+    options.job_text = "cluster { workres: 2 }";
+    poseidon_session_create(&options, &session);
+    static const std::string expected = poseidon_last_error();
+    std::atexit([] {
+      const bool same = !expected.empty() && poseidon_last_error() == expected;
+      const bool fails = poseidon_session_begin(nullptr) == 1;
+      const bool says = std::string(poseidon_last_error()).find("is null") != std::string::npos;
+      _exit(same && fails && says ? 7 : 1);
+    });
+    std::exit(0);
+  };
+  EXPECT_EXIT(ask_at_exit(), testing::ExitedWithCode(7), "");
+}
+
+TEST(CInterface, AThreadsLastErrorIsItsOwn) {
+  EXPECT_EQ(poseidon_session_begin(nullptr), 1);
+  std::thread([] {
+    EXPECT_STREQ(poseidon_last_error(), "");
+    EXPECT_EQ(poseidon_session_create(nullptr, nullptr), 1);
+  }).join();
+  EXPECT_THAT(poseidon_last_error(), HasSubstr("the handle is null"));
 }
 
 struct Number {
