@@ -6,6 +6,7 @@
 #include <chrono>
 #include <future>
 #include <optional>
+#include <type_traits>
 #include <utility>
 
 #include "client/communicator/collective_lane.h"
@@ -134,7 +135,7 @@ class Communicator::Implementation {
     Lease lease = Lease::Make();
     call.lease = std::move(lease.holder);
     call_ = std::move(call);
-    peers_.BeginCall(call_.number);
+    Telling([this] { peers_.BeginCall(call_.number); });
     for (int lane = 0; lane < options_.lanes; ++lane) {
       Envelope begin;
       begin.kind = MessageKind::kGradientReady;
@@ -165,11 +166,12 @@ class Communicator::Implementation {
     return options;
   }
 
-  // Who is interrupted, or misses a rank, leaves a wait that the others are in: they hear of it.
-  template <typename Wait>
-  std::optional<Envelope> Telling(const Wait& wait) {
+  // Who is interrupted, misses a rank, or meets one that does not fit, leaves what the others are
+  // in: they hear of it.
+  template <typename Part>
+  std::invoke_result_t<const Part&> Telling(const Part& part) {
     try {
-      return wait();
+      return part();
     } catch (...) {
       const Error error = HandledError();
       GiveUp(error.exit_code(), error.what(), true);

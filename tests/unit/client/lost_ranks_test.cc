@@ -243,6 +243,26 @@ TEST(LostRanksTest, OneThatIsStartedAgainBetweenCallsIsNamed) {
                     HasSubstr("barrier (call 2 of")));
 }
 
+// Before the first call, which takes it for one of another program.
+TEST(LostRanksTest, OneThatIsStartedAgainOtherwiseEndsTheCommunicatorForAll) {
+  const std::vector<std::string> endpoints = FreeEndpoints(2);
+  OtherProcess other(HostAndPort::Parse(endpoints[0])->port, endpoints[1]);
+  std::unique_ptr<Communicator> all;
+  std::thread meets([&] { all = std::make_unique<Communicator>(Options(endpoints, 1)); });
+  const std::optional<Envelope> registration = other.Hear();
+  if (registration) other.Say(MessageKind::kRegister, registration->body);
+  meets.join();
+  ASSERT_TRUE(other.Hear()) << "the answer";
+  other.Say(MessageKind::kRegister, {});
+  ASSERT_TRUE(other.Hear()) << "the answer, which is sent when the program has what it answers";
+  const std::string error = MessageOf<ConfigError>([&] { all->Barrier(); });
+  EXPECT_THAT(error, HasSubstr("rank 0 (" + endpoints[0] + ") was started with another number"));
+  EXPECT_EQ(MessageOf<ConfigError>([&] { all->Barrier(); }), error);
+  const std::optional<Envelope> failed = other.Hear();
+  ASSERT_TRUE(failed);
+  EXPECT_EQ(failed->kind, MessageKind::kFailed);
+}
+
 // Rank 2 gives nothing to the others, who wait for it when they have each other's blocks.
 TEST(LostRanksTest, OneWithoutABlockIsAwaitedWithinTheDeadlineOfTheCall) {
   constexpr Duration kThisDeadline = std::chrono::seconds(3);
