@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "core/program.h"
@@ -49,6 +50,15 @@ class ControlLane : public Actor {
     const NodeId& node = envelope.from.node;
     const bool known = node.role == Role::kWorker && node.rank >= 0 && node.rank < workers_;
     if (!known || node.rank == rank_) return;
+    if (envelope.kind == MessageKind::kLeave && envelope.iteration > 0 &&
+        registered_.contains(node.rank)) {
+      ended_.insert(node.rank);
+    }
+    if (envelope.kind == MessageKind::kRegister) {
+      // This one's next communicator will answer it.
+      if (ended_.contains(node.rank)) return;
+      registered_.insert(node.rank);
+    }
     Envelope answer;
     answer.to = ControlLaneOf(node.rank);
     if (envelope.kind == MessageKind::kHeartbeat) {
@@ -72,6 +82,11 @@ class ControlLane : public Actor {
   const int rank_;
   const int workers_;
   const Payload registration_;
+  // Those that this communicator is of. Who has not come yet may have ended an earlier one, of the
+  // same endpoints.
+  std::set<int> registered_;
+  // Those that have made calls and ended theirs: what registers now is of another.
+  std::set<int> ended_;
 };
 
 }  // namespace
@@ -225,6 +240,11 @@ void CommunicatorPeers::TakeOrKeep(const Envelope& envelope, std::vector<Envelop
   // An earlier process of that rank said it, which is no more.
   std::erase_if(later, [rank](const Envelope& kept) { return SenderOf(kept) == rank; });
   TakeRegister(rank, envelope);
+}
+
+bool CommunicatorPeers::HasEndedAfter(int rank, int64_t number) const {
+  const std::optional<int64_t>& left = peers_[rank].left;
+  return left && *left >= number;
 }
 
 bool CommunicatorPeers::IsNewProcess(const Envelope& envelope) const {

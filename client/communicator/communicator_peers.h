@@ -4,9 +4,11 @@
 // A rank tells every other where its lanes are (kRegister), which each answers with the same of its
 // own, so that a rank that is started again meets those that have met it before; when it gives up
 // it says why (kFailed), with step 1 if it, or the one whose reason it passes on, never met all,
-// and when it ends, after which call (kLeave); where a call takes too long it asks who is in it
-// (kStalled), which those that are answer (kReady). While it waits in a call it asks all others
-// whether they are there (kHeartbeat), which their control lanes answer (kHeartbeatAck).
+// and when it ends, after which call (kLeave). Who has made calls and ended is answered no more:
+// what it says then is for this rank's next communicator of the same endpoints, which tells it
+// where its lanes are in turn. Where a call takes too long a rank asks who is in it (kStalled),
+// which those that are answer (kReady). While it waits in a call it asks all others whether they
+// are there (kHeartbeat), which their control lanes answer (kHeartbeatAck).
 #pragma once
 
 #include <cstdint>
@@ -48,6 +50,8 @@ class CommunicatorPeers {
   std::optional<Envelope> Next(Time deadline);
   // Whether another process of the sender's rank has been started than the one that this rank met.
   bool IsNewProcess(const Envelope& envelope) const;
+  // Whether that rank has ended its communicator, and had made call `number` before.
+  bool HasEndedAfter(int rank, int64_t number) const;
   // Whether this rank has met all others, and none of them has given up without that. Else what one
   // of them says may not have reached the rest.
   bool AllHaveMet() const;

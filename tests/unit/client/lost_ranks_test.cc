@@ -243,6 +243,24 @@ TEST(LostRanksTest, OneThatIsStartedAgainBetweenCallsIsNamed) {
                     HasSubstr("barrier (call 2 of")));
 }
 
+// Where rank 0's next one registers, rank 1's last one is still there.
+TEST(LostRanksTest, OneThatMakesTheNextCommunicatorSoonerMeetsTheNextOnesOfTheOthers) {
+  const std::vector<std::string> endpoints = FreeEndpoints(2);
+  const auto run = [&](int rank, Duration pause) {
+    for (int round = 0; round < 3; ++round) {
+      CommunicatorOptions options = Options(endpoints, rank);
+      options.deadline = kSoon;
+      Communicator all(options);
+      all.Barrier();
+      all.Barrier();
+      Sleep(pause);
+    }
+  };
+  RankProcess later([&] { run(1, std::chrono::milliseconds(200)); });
+  EXPECT_NO_THROW(run(0, Duration(0)));
+  EXPECT_EQ(later.Wait(), 0);
+}
+
 // Before the first call, which takes it for one of another program.
 TEST(LostRanksTest, OneThatIsStartedAgainOtherwiseEndsTheCommunicatorForAll) {
   const std::vector<std::string> endpoints = FreeEndpoints(2);
