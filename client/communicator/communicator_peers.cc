@@ -38,6 +38,11 @@ constexpr uint32_t kAnsweringRegister = 1;
 // Of a kFailed of a rank that has not met all others, and won't, or passes on that one has not.
 constexpr uint32_t kFailedToMeet = 1;
 
+bool ParseRegister(const Envelope& envelope, wire::Register& message) {
+  const std::span<const std::byte> bytes = envelope.body.bytes();
+  return message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()));
+}
+
 // Answers heartbeats and registrations, and hands what else other ranks say, and the registrations,
 // to the application, with the sender's rank as the chunk: the envelope's own sender will be this
 // lane.
@@ -48,8 +53,8 @@ class ControlLane : public Actor {
 
   void OnMessage(const Envelope& envelope, Outbox& outbox) override {
     const NodeId& node = envelope.from.node;
-    const bool known = node.role == Role::kWorker && node.rank >= 0 && node.rank < workers_;
-    if (!known || node.rank == rank_) return;
+    if (node.role != Role::kWorker || node.rank < 0 || node.rank == rank_) return;
+    if (node.rank >= workers_) return MeetSurplus(envelope, outbox);
     if (envelope.kind == MessageKind::kLeave && envelope.iteration > 0 &&
         registered_.contains(node.rank)) {
       ended_.insert(node.rank);
@@ -59,26 +64,46 @@ class ControlLane : public Actor {
       if (ended_.contains(node.rank)) return;
       registered_.insert(node.rank);
     }
-    Envelope answer;
-    answer.to = ControlLaneOf(node.rank);
     if (envelope.kind == MessageKind::kHeartbeat) {
+      Envelope answer;
       answer.kind = MessageKind::kHeartbeatAck;
+      answer.to = ControlLaneOf(node.rank);
       return outbox.Send(std::move(answer));
     }
     if (envelope.kind == MessageKind::kRegister && envelope.step != kAnsweringRegister) {
       // A process of this rank that was started again has not heard what this one said before.
-      answer.kind = MessageKind::kRegister;
-      answer.step = kAnsweringRegister;
-      answer.body = registration_;
-      outbox.Send(std::move(answer));
+      Answer(envelope, outbox);
     }
-    Envelope forwarded = envelope;
-    forwarded.to = Here(kApplicationLane);
-    forwarded.chunk = static_cast<uint32_t>(node.rank);
-    outbox.Send(std::move(forwarded));
+    Forward(envelope, outbox);
   }
 
  private:
+  // A rank that was started with more of them than there are here, so that both throw.
+  void MeetSurplus(const Envelope& envelope, Outbox& outbox) {
+    wire::Register message;
+    const bool parsed = envelope.kind == MessageKind::kRegister && ParseRegister(envelope, message);
+    if (!parsed || message.node().endpoints().empty()) return;
+    outbox.routes.push_back({ControlLaneOf(envelope.from.node.rank), message.node().endpoints(0)});
+    Answer(envelope, outbox);
+    Forward(envelope, outbox);
+  }
+
+  void Answer(const Envelope& registration, Outbox& outbox) const {
+    Envelope answer;
+    answer.kind = MessageKind::kRegister;
+    answer.to = ControlLaneOf(registration.from.node.rank);
+    answer.step = kAnsweringRegister;
+    answer.body = registration_;
+    outbox.Send(std::move(answer));
+  }
+
+  static void Forward(const Envelope& envelope, Outbox& outbox) {
+    Envelope forwarded = envelope;
+    forwarded.to = Here(kApplicationLane);
+    forwarded.chunk = static_cast<uint32_t>(envelope.from.node.rank);
+    outbox.Send(std::move(forwarded));
+  }
+
   const int rank_;
   const int workers_;
   const Payload registration_;
@@ -139,6 +164,7 @@ std::optional<Envelope> CommunicatorPeers::Next(Time deadline) {
     std::optional<Envelope> envelope = runtime_.mailbox().Take(std::min(left, kTick));
     if (!envelope && left <= kTick) return std::nullopt;
     if (!envelope) continue;
+    if (IsSurplus(SenderOf(*envelope))) TakeRegister(SenderOf(*envelope), *envelope);
     Note(*envelope);
     if (envelope->kind != MessageKind::kHeartbeatAck && envelope->kind != MessageKind::kLeave) {
       return envelope;
@@ -148,7 +174,7 @@ std::optional<Envelope> CommunicatorPeers::Next(Time deadline) {
 
 void CommunicatorPeers::Note(const Envelope& envelope) {
   const int rank = SenderOf(envelope);
-  if (rank < 0) return;
+  if (rank < 0 || IsSurplus(rank)) return;
   peers_[rank].unanswered = 0;
   if (envelope.kind == MessageKind::kLeave) peers_[rank].left = envelope.iteration;
   if (envelope.kind == MessageKind::kFailed && envelope.step == kFailedToMeet) {
@@ -247,16 +273,20 @@ bool CommunicatorPeers::HasEndedAfter(int rank, int64_t number) const {
   return left && *left >= number;
 }
 
+bool CommunicatorPeers::IsSurplus(int rank) const {
+  return rank >= static_cast<int>(peers_.size());
+}
+
 bool CommunicatorPeers::IsNewProcess(const Envelope& envelope) const {
+  const int rank = SenderOf(envelope);
   return envelope.kind == MessageKind::kRegister &&
-         envelope.body.ToString() != peers_[SenderOf(envelope)].registration;
+         (IsSurplus(rank) || envelope.body.ToString() != peers_[rank].registration);
 }
 
 void CommunicatorPeers::TakeRegister(int rank, const Envelope& envelope) {
   wire::Register message;
-  const std::span<const std::byte> bytes = envelope.body.bytes();
-  const bool parsed = message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()));
-  if (!parsed || message.job_fingerprint() != Fingerprint() ||
+  if (IsSurplus(rank) || !ParseRegister(envelope, message) ||
+      message.job_fingerprint() != Fingerprint() ||
       message.node().endpoints_size() != kFirstDataLane + options_.lanes) {
     throw ConfigError(Names({rank}) + " was started with another number of ranks or lanes than " +
                       "this one, which has " + std::to_string(options_.endpoints.size()) +
@@ -330,7 +360,8 @@ std::string CommunicatorPeers::Names(const std::vector<int>& ranks) const {
   std::string names;
   for (const int rank : ranks) {
     if (!names.empty()) names += rank == ranks.back() ? " and " : ", ";
-    names += "rank " + std::to_string(rank) + " (" + options_.endpoints[rank] + ")";
+    names += "rank " + std::to_string(rank);
+    if (!IsSurplus(rank)) names += " (" + options_.endpoints[rank] + ")";
   }
   return names;
 }

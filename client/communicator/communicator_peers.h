@@ -46,7 +46,8 @@ class CommunicatorPeers {
   // rank may be started again. Throws ConfigError.
   void BeginCall(int64_t number);
   // The next envelope for the application, or nullopt at `deadline`. Throws Interrupted() when
-  // options.interrupted says so, and in a call PeerLost if ranks can't take part in it any more.
+  // options.interrupted says so, ConfigError if there is a rank that was started with more of them,
+  // and in a call PeerLost if ranks can't take part in it any more.
   std::optional<Envelope> Next(Time deadline);
   // Whether another process of the sender's rank has been started than the one that this rank met.
   bool IsNewProcess(const Envelope& envelope) const;
@@ -80,6 +81,9 @@ class CommunicatorPeers {
   std::string Registration() const;
   // A registration is taken, anything else kept.
   void TakeOrKeep(const Envelope& envelope, std::vector<Envelope>& later);
+  // Whether it was started with more ranks than this one. The control lane hands nothing of such a
+  // rank on but its registration.
+  bool IsSurplus(int rank) const;
   // Takes the registrations of processes that were started since all met.
   void TakeRestarts();
   void TakeRegister(int rank, const Envelope& envelope);

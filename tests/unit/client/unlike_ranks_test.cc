@@ -1,0 +1,53 @@
+// Ranks of a Communicator that were started with other endpoints than the rest.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/steady_now.h"
+#include "core/time.h"
+#include "poseidon/communicator.h"
+#include "poseidon/error.h"
+#include "tests/free_endpoints.h"
+#include "tests/unit/temporary_directory.h"
+
+namespace poseidon {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+// Nothing waits for it to pass.
+constexpr Duration kLongEnough = std::chrono::seconds(60);
+
+// They would go on with the sums of two of three.
+TEST(UnlikeRanksTest, OneThatWasStartedWithMoreEndsThoseWithFewer) {
+  const std::vector<std::string> three = FreeEndpoints(3);
+  std::atomic<int> met{0};
+  std::vector<std::thread> threads;
+  for (const int rank : {0, 1}) {
+    threads.emplace_back([&, rank] {
+      Communicator all({.rank = rank, .endpoints = {three[0], three[1]}, .deadline = kLongEnough});
+      all.Barrier();
+      ++met;
+      const Time end = SteadyNow() + kLongEnough;
+      const std::string error = MessageOf<ConfigError>([&] {
+        while (SteadyNow() < end) all.Barrier();
+      });
+      EXPECT_THAT(error, HasSubstr("rank 2 was started with another number of ranks or lanes than "
+                                   "this one, which has 2 ranks"));
+    });
+  }
+  while (met < 2) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_THAT(MessageOf<ConfigError>(
+                  [&] { Communicator({.rank = 2, .endpoints = three, .deadline = kLongEnough}); }),
+              AllOf(HasSubstr("was started with another number of ranks"), HasSubstr("3 ranks")));
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
+}  // namespace poseidon
