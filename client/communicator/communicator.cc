@@ -115,12 +115,7 @@ class Communicator::Implementation {
 
   int rank() const { return options_.rank; }
   int workers() const { return static_cast<int>(options_.endpoints.size()); }
-  // By what all ranks call each other, so that they agree.
-  bool on_one_machine() const {
-    const std::string host = ParseEndpoint(options_.endpoints.front()).host;
-    return std::all_of(options_.endpoints.begin(), options_.endpoints.end(),
-                       [&](const std::string& other) { return ParseEndpoint(other).host == host; });
-  }
+  bool on_one_machine() const { return peers_.on_one_machine(); }
 
   // When a call of the program's that begins now must end.
   Time DeadlineFromNow() const { return SteadyNow() + options_.deadline; }

@@ -43,6 +43,14 @@ bool ParseRegister(const Envelope& envelope, wire::Register& message) {
   return message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()));
 }
 
+// As the endpoints are written; a host may have several names.
+bool AreOnOneMachine(const std::vector<std::string>& endpoints) {
+  const std::string host = ParseEndpoint(endpoints.front()).host;
+  return std::ranges::all_of(endpoints, [&host](const std::string& endpoint) {
+    return ParseEndpoint(endpoint).host == host;
+  });
+}
+
 // Answers heartbeats and registrations, and hands what else other ranks say, and the registrations,
 // to the application, with the sender's rank as the chunk: the envelope's own sender will be this
 // lane.
@@ -140,6 +148,7 @@ CommunicatorPeers::CommunicatorPeers(const CommunicatorOptions& options, ZmqRunt
     : options_(options),
       runtime_(runtime),
       peers_(options.endpoints.size()),
+      on_one_machine_(AreOnOneMachine(options.endpoints)),
       registration_(Payload::FromString(Registration())) {
   const int workers = static_cast<int>(options.endpoints.size());
   runtime.Attach(kControlLane, std::make_unique<ControlLane>(options.rank, workers, registration_));
@@ -216,7 +225,7 @@ std::string CommunicatorPeers::Registration() const {
   node.set_rank(options_.rank);
   node.set_pid(getpid());
   for (const std::string& endpoint : runtime_.endpoints()) node.add_endpoints(endpoint);
-  message.set_job_fingerprint(Fingerprint());
+  message.set_job_fingerprint(Fingerprint() * 2 + (on_one_machine_ ? 1 : 0));
   return message.SerializeAsString();
 }
 
@@ -286,13 +295,14 @@ bool CommunicatorPeers::IsNewProcess(const Envelope& envelope) const {
 void CommunicatorPeers::TakeRegister(int rank, const Envelope& envelope) {
   wire::Register message;
   if (IsSurplus(rank) || !ParseRegister(envelope, message) ||
-      message.job_fingerprint() != Fingerprint() ||
+      message.job_fingerprint() / 2 != Fingerprint() ||
       message.node().endpoints_size() != kFirstDataLane + options_.lanes) {
     throw ConfigError(Names({rank}) + " was started with another number of ranks or lanes than " +
                       "this one, which has " + std::to_string(options_.endpoints.size()) +
                       " ranks and " + std::to_string(options_.lanes) + " lanes");
   }
   peers_[rank] = {.registration = envelope.body.ToString()};
+  if (rank == 0) on_one_machine_ = message.job_fingerprint() % 2 == 1;
   for (int lane = kFirstDataLane; lane < message.node().endpoints_size(); ++lane) {
     runtime_.SetRoute({{Role::kWorker, rank}, lane}, message.node().endpoints(lane));
   }

@@ -53,6 +53,9 @@ class CommunicatorPeers {
   bool IsNewProcess(const Envelope& envelope) const;
   // Whether that rank has ended its communicator, and had made call `number` before.
   bool HasEndedAfter(int rank, int64_t number) const;
+  // Whether all ranks are on one machine, as rank 0 has it, so that all agree, however each one's
+  // endpoints are written. Once all have met.
+  bool on_one_machine() const { return on_one_machine_; }
   // Whether this rank has met all others, and none of them has given up without that. Else what one
   // of them says may not have reached the rest.
   bool AllHaveMet() const;
@@ -88,6 +91,8 @@ class CommunicatorPeers {
   void TakeRestarts();
   void TakeRegister(int rank, const Envelope& envelope);
   std::vector<int> Others(const std::set<int>& without) const;
+  // Of what has to be the same on all ranks. A registration has it doubled, and 1 more if the rank
+  // takes all to be on one machine.
   uint64_t Fingerprint() const;
 
   // Of another rank.
@@ -101,6 +106,7 @@ class CommunicatorPeers {
   const CommunicatorOptions& options_;
   ZmqRuntime& runtime_;
   std::vector<Peer> peers_;  // by rank
+  bool on_one_machine_;
   const Payload registration_;
   int64_t call_ = 0;
   Time next_heartbeat_ = Time::max();

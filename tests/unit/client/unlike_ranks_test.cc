@@ -49,5 +49,26 @@ TEST(UnlikeRanksTest, OneThatWasStartedWithMoreEndsThoseWithFewer) {
   for (std::thread& thread : threads) thread.join();
 }
 
+// What scheme is best depends on whether they are on one machine, which a text does not tell.
+TEST(UnlikeRanksTest, EndpointsMayBeSpelledDifferently) {
+  constexpr int kRanks = 4;
+  constexpr int kFloats = 100'000;  // for which the schemes differ
+  const std::vector<std::string> endpoints = FreeEndpoints(kRanks);
+  for (const int unlike : {0, 1}) {
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < kRanks; ++rank) {
+      threads.emplace_back([&, rank] {
+        std::vector<std::string> own = endpoints;
+        if (rank == unlike) own[2].replace(0, own[2].find(':'), "localhost");
+        Communicator all({.rank = rank, .endpoints = own, .deadline = kLongEnough});
+        std::vector<float> floats(kFloats, 1);
+        EXPECT_EQ(MessageOf<Error>([&] { all.AllReduce(floats); }), "");
+        EXPECT_EQ(floats.back(), kRanks);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+}
+
 }  // namespace
 }  // namespace poseidon
