@@ -28,8 +28,10 @@
 //   DeadlineExceeded   names the ranks that did not take part
 //   ProtocolError      names a rank that made another call than this one
 // A rank that throws tells the others why, so that they end at once, with the same kind of error.
-// After an error of any but the first kind the floats hold anything and the communicator is of no
-// more use: every call throws that error again.
+// Then the floats hold anything and the communicator is of no more use: every call throws that
+// error again. Not so where a call's own arguments are a ConfigError, or the constructor's options:
+// nobody is told. The floats are as they were, and the rank can still make the call, for which the
+// others wait until their deadline.
 //
 // A child that the program forks can't use the communicator: calls throw Error in it, and its
 // destructor does nothing.

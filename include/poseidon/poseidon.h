@@ -230,6 +230,9 @@ int poseidon_session_fail(poseidon_session* session, const char* reason);
 
 // ---- Communicator ----------------------------------------------------------------------------
 
+// A rank whose call fails tells the others why, and later calls fail with the same error. Not so
+// where a call's own arguments are the error: nobody is told. The rank can still make the call, for
+// which the others wait until their deadline.
 typedef struct poseidon_communicator poseidon_communicator;
 
 typedef struct poseidon_communicator_options {

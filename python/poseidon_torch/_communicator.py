@@ -41,7 +41,11 @@ LIB.poseidon_communicator_destroy.restype = None
 
 
 class Communicator:
-    """All-reduce and all-gather without a job (include/poseidon/communicator.h). One thread at a time."""
+    """All-reduce and all-gather without a job (include/poseidon/communicator.h). One thread at a time.
+
+    A rank whose call raises tells the others why, and later calls raise it again. Not so where a call's own arguments
+    are wrong: nobody is told. The rank can still make the call, for which the others wait until their deadline.
+    """
 
     def __init__(
         self,
