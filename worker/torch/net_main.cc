@@ -16,6 +16,7 @@
 #include "core/error.h"
 #include "core/files/directories.h"
 #include "core/own_flags.h"
+#include "core/process/allowance.h"
 #include "core/program.h"
 #include "core/text/split.h"
 #include "proto/text_format.h"
@@ -38,6 +39,8 @@ namespace {
 constexpr int kWarmup = 3;
 // All times are kept until their median is taken: 32 bytes an iteration and layer.
 constexpr int kMostMeasured = 1'000'000;
+// As many as a job may have (training.threads).
+constexpr int kMostThreads = 4096;
 
 SolverNet ReadNet(const std::string& path, caffe::Phase phase) {
   SolverNet net;
@@ -180,12 +183,26 @@ ExitCode Test() {
   return ExitCode::kSuccess;
 }
 
+// Where threads outnumber cores a batch can take minutes, in which nothing else would be said.
+void CheckThreads() {
+  if (FLAGS_threads < 1) throw ConfigError("--threads must be at least 1");
+  const std::string given = "--threads is " + std::to_string(FLAGS_threads);
+  if (FLAGS_threads > kMostThreads) {
+    throw ConfigError(given + "; it must be at most " + std::to_string(kMostThreads));
+  }
+  const int cores = UsableCores();
+  if (FLAGS_threads <= cores) return;
+  std::cerr << "warning: " << given << ", where this process may use " << cores
+            << (cores == 1 ? " core" : " cores") << "; more threads than cores make it slower"
+            << std::endl;
+}
+
 void CheckFlags() {
   if (FLAGS_net.empty() == FLAGS_solver.empty()) {
     throw ConfigError("give either --solver, a Caffe solver prototxt, or --net, a net");
   }
   if (FLAGS_iterations < 1) throw ConfigError("--iterations must be at least 1");
-  if (FLAGS_threads < 1) throw ConfigError("--threads must be at least 1");
+  CheckThreads();
 }
 
 }  // namespace

@@ -471,7 +471,8 @@ std::unique_ptr<Engine> MakeTorchEngine(const TorchEngineOptions& options) {
   KeepFreedMemory();
   at::set_num_threads(options.threads);
   openblas_set_num_threads(options.threads);  // libtorch's matrix products, in Debian's
-  at::zeros({options.threads * at::internal::GRAIN_SIZE});  // large enough to start OpenMP's
+  // Large enough to be shared, for which OpenMP starts all its threads.
+  at::zeros({2 * at::internal::GRAIN_SIZE});
   if (!DeviceOf(options).is_cpu()) SetCudaArithmetic(options.deterministic, options.tf32);
   return AsErrors(DeviceOf(options), options.cuda_graphs,
                   [&] { return std::make_unique<TorchEngine>(options); });

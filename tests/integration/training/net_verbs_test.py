@@ -1,6 +1,7 @@
 """`poseidon time` and `poseidon test` on LeNet: the profile is planned and replayed, the score is the one
 that training reported."""
 
+import os
 import re
 
 import cluster
@@ -196,6 +197,12 @@ class NetVerbsTest(lenet.LenetTest):
                 f"--iterations is {iterations}; it must be at most 1000000",
                 time(f"--iterations={iterations}"),
             )
+        self.assertIn("--threads is 4097; it must be at most 4096", time("--threads=4097"))
+        threads = os.cpu_count() + 1
+        self.assertIn(
+            f"warning: --threads is {threads}, where this process may use ",
+            time(f"--threads={threads}", f"--out={here}"),
+        )
 
     def test_what_is_missing_is_said(self):
         self.assertIn("--solver", self.verb("time", code=cluster.CONFIG_ERROR))
