@@ -66,41 +66,51 @@ std::string ValueNames(const EnumDescriptor& type) {
   return names;
 }
 
-// Where an error happened: the message that the parser was in and the last name before the error.
+// A message that has begun and not ended.
+struct OpenMessage {
+  const Descriptor* type;  // null within a message of unknown type
+  std::string begin;       // as in the text: "training {"
+  int line = 0;            // of its name, from 0
+};
+
+// Where an error happened: the messages that the parser was in and the last name before the error.
 struct Context {
-  const Descriptor* message;  // null within a message of unknown type
-  std::string name;           // the last field name read
-  int line = 0;               // where it stands, from 0
+  std::vector<OpenMessage> open;  // the root first
+  std::string name;               // the last field name read
+  int line = 0;                   // where it stands, from 0
   int column = 0;
+  bool expects_name = true;  // else a value
+  bool is_text_end = false;  // what comes before is whole tokens
 };
 
 // Follows the tokens up to (line, column) through the nested messages. Protobuf's own error
 // position is the token after the culprit and its text does not say which message it was in.
 Context FindContext(const std::string& text, const Descriptor& root, int line, int column) {
-  FirstError ignored;
+  FirstError of_tokens;
   ArrayInputStream stream(text.data(), static_cast<int>(text.size()));
-  Tokenizer tokenizer(&stream, &ignored);
+  Tokenizer tokenizer(&stream, &of_tokens);
   tokenizer.set_comment_style(Tokenizer::SH_COMMENT_STYLE);
-  std::vector<const Descriptor*> stack = {&root};
-  Context context{&root, "", 0, 0};
-  bool expects_name = true;  // a value may be an identifier, too
+  Context context;
+  context.open.push_back({&root, "", 0});
   while (tokenizer.Next()) {
     const Tokenizer::Token& token = tokenizer.current();
-    if (std::pair(token.line, token.column) >= std::pair(line, column)) break;
-    if (token.type == Tokenizer::TYPE_IDENTIFIER && expects_name) {
+    if (std::pair(token.line, token.column) >= std::pair(line, column)) return context;
+    // A value may be an identifier, too.
+    if (token.type == Tokenizer::TYPE_IDENTIFIER && context.expects_name) {
       context.name = token.text;
       context.line = token.line;
       context.column = token.column;
     } else if (token.text == "{" || token.text == "<") {
-      const FieldDescriptor* field =
-          stack.back() ? stack.back()->FindFieldByName(context.name) : nullptr;
-      stack.push_back(field ? field->message_type() : nullptr);
-    } else if ((token.text == "}" || token.text == ">") && stack.size() > 1) {
-      stack.pop_back();
+      const Descriptor* parent = context.open.back().type;
+      const FieldDescriptor* field = parent ? parent->FindFieldByName(context.name) : nullptr;
+      context.open.push_back(
+          {field ? field->message_type() : nullptr, context.name + " " + token.text, context.line});
+    } else if ((token.text == "}" || token.text == ">") && context.open.size() > 1) {
+      context.open.pop_back();
     }
-    expects_name = token.text != ":";
+    context.expects_name = token.text != ":";
   }
-  context.message = stack.back();
+  context.is_text_end = !of_tokens.entry();
   return context;
 }
 
@@ -109,13 +119,22 @@ FirstError::Entry Explain(FirstError::Entry error, const std::string& text,
                           const Descriptor& root) {
   if (error.line < 0) return error;
   const Context context = FindContext(text, root, error.line, error.column);
-  if (!context.message) return error;
-  const FieldDescriptor* field = context.message->FindFieldByName(context.name);
+  const OpenMessage& inner = context.open.back();
+  if (context.is_text_end && context.open.size() > 1) {
+    error.message = "the file ends inside \"" + inner.begin + "\" of line " +
+                    std::to_string(inner.line + 1) + "; a " +
+                    (inner.begin.ends_with("<") ? ">" : "}") + " is missing";
+    return error;
+  }
+  // Then the last name has nothing to do with it.
+  if (context.expects_name && error.message.starts_with("Expected identifier")) return error;
+  if (!inner.type) return error;
+  const FieldDescriptor* field = inner.type->FindFieldByName(context.name);
   if (!field && error.message.find("has no field named") != std::string::npos) {
-    const std::string fork = NoteOnForkField(context.message->name(), context.name);
+    const std::string fork = NoteOnForkField(inner.type->name(), context.name);
     return {context.line, context.column,
-            context.message->name() + " has no field \"" + context.name + "\"" +
-                (fork.empty() ? Suggestion(*context.message, context.name) : "; " + fork)};
+            inner.type->name() + " has no field \"" + context.name + "\"" +
+                (fork.empty() ? Suggestion(*inner.type, context.name) : "; " + fork)};
   }
   if (field && field->enum_type()) {
     error.message += " Allowed: " + ValueNames(*field->enum_type()) + ".";

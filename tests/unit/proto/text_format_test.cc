@@ -116,6 +116,21 @@ TEST(TextFormatTest, BrokenTextHasAPlace) {
   EXPECT_THAT(NetError("layer { clip_param { min: 0 } }"), HasSubstr("max"));
 }
 
+TEST(TextFormatTest, ATextThatEndsTooEarlySaysWhatLacksItsEnd) {
+  EXPECT_EQ(NetError("name: 'a'\nlayer {\n  name: 'x'\n  # }\n"),
+            "net.prototxt:5:1: the file ends inside \"layer {\" of line 2; a } is missing");
+  EXPECT_EQ(NetError("layer { name: 'x' }\nlayer {\ninclude <\nphase: TEST"),
+            "net.prototxt:4:12: the file ends inside \"include <\" of line 3; a > is missing");
+  // Of a string that does not end, that is said.
+  EXPECT_THAT(NetError("layer { name: 'x"), HasSubstr("nexpected end of string"));
+}
+
+TEST(TextFormatTest, WhatIsNoNameSaysNothingOfTheFieldBefore) {
+  EXPECT_EQ(NetError("layer { name: 'x' 3 }"), "net.prototxt:1:19: Expected identifier, got: 3");
+  EXPECT_EQ(NetError("force_backward: true }"), "net.prototxt:1:22: Expected identifier, got: }");
+  EXPECT_THAT(NetError("force_backward: 'x'"), HasSubstr("Allowed: true, false."));
+}
+
 TEST(TextFormatTest, LocationsOfFields) {
   caffe::NetParameter net;
   const TextLocations locations = ParseText(
