@@ -148,10 +148,17 @@ bool HasShapedBlob(const caffe::LayerParameter& layer) {
   return std::ranges::any_of(layer.blobs(), [](const auto& blob) { return blob.has_shape(); });
 }
 
+[[noreturn]] void RefuseSolverState(const std::string& path) {
+  throw DataError(path +
+                  ": is a solver state, and no model; give it as --snapshot, or give the "
+                  ".caffemodel that was written with it");
+}
+
 // The layers of `net` with the blobs that the file has for them, in the order of their names, which
 // is that of Caffe's reading, and others that have some.
 caffe::NetParameter ReadHdf5(const std::string& path, const NetDescription& net) {
   const Hdf5File file(path);
+  if (file.Has("iter") && !file.Has("data")) RefuseSolverState(path);
   std::map<std::string, const LayerDescription*> layers;
   for (const LayerDescription& layer : net.layers) layers[layer.name()] = &layer;
   caffe::NetParameter model;
@@ -173,9 +180,32 @@ caffe::NetParameter ReadHdf5(const std::string& path, const NetDescription& net)
 
 caffe::NetParameter ReadUpgraded(const std::string& path) {
   caffe::NetParameter model;
-  ReadBinaryFile(path, model);
+  try {
+    ReadBinaryFile(path, model);
+  } catch (const DataError&) {
+    if (IsBinarySolverState(path)) RefuseSolverState(path);
+    throw;
+  }
   UpgradeNet(model, [&path](const std::string&) { return Location{path, 0, 0}; });
   return model;
+}
+
+// What a file with the message is, by how its name mostly ends.
+std::string KindOfFile(const google::protobuf::Message& message) {
+  const google::protobuf::Descriptor* type = message.GetDescriptor();
+  if (type == caffe::NetParameter::descriptor()) return ".caffemodel";
+  if (type == caffe::SolverState::descriptor()) return ".solverstate";
+  return type == caffe::BlobProto::descriptor() ? ".binaryproto" : type->name();
+}
+
+// Whether the file has such a message.
+bool Holds(const std::string& path, google::protobuf::Message& message) {
+  try {
+    ReadBinaryFile(path, message);
+  } catch (const DataError&) {
+    return false;
+  }
+  return true;
 }
 
 [[noreturn]] void RefuseForeignModel(const std::string& path, const NetDescription& net,
@@ -255,9 +285,18 @@ void ReadBinaryFile(const std::string& path, google::protobuf::Message& message)
   // What could be read until then may be a message, too.
   if (stream.GetErrno() != 0) ThrowReadError(path, stream.GetErrno(), ExitCode::kDataError);
   if (!is_whole) {
-    throw DataError(path + ": is no " + message.GetDescriptor()->name() +
-                    " or is truncated or corrupt");
+    throw DataError(path + ": is no " + KindOfFile(message) + ", or is cut off or damaged");
   }
+}
+
+bool IsBinaryModel(const std::string& path) {
+  caffe::NetParameter model;
+  return Holds(path, model) && model.layer_size() + model.layers_size() > 0;
+}
+
+bool IsBinarySolverState(const std::string& path) {
+  caffe::SolverState state;
+  return Holds(path, state) && state.has_iter();
 }
 
 std::vector<int64_t> LearnableCounts(const std::string& path) {

@@ -46,6 +46,12 @@ PreparedFile PrepareBinaryFile(const std::string& path, const google::protobuf::
 // kFailure where it can't be read now, as it may be another time.
 void ReadBinaryFile(const std::string& path, google::protobuf::Message& message);
 
+// Whether a binary file is a model with layers; whether it is a solver's state. Nearly any file can
+// be read as some message, so these are for whoever could not use it as what it was given for.
+// Throw Error of kFailure as ReadBinaryFile does.
+bool IsBinaryModel(const std::string& path);
+bool IsBinarySolverState(const std::string& path);
+
 // The values of a net's parameters: values[l][b] is blob b of layer l of the description. A shared
 // blob's are its owner's (ParameterDescription::owner); values[l][b] of the others is not looked
 // at.

@@ -84,8 +84,15 @@ PreparedFile PrepareHdf5(const std::string& path, const SolverState& state) {
   return file.Prepare();
 }
 
+[[noreturn]] void RefuseModel(const std::string& path) {
+  throw DataError(path +
+                  ": is a model, and no solver state; give it as --weights, or give the "
+                  ".solverstate that was written with it");
+}
+
 SolverState ReadHdf5(const std::string& path) {
   const Hdf5File file(path);
+  if (file.Has("data") && !file.Has("iter")) RefuseModel(path);
   SolverState state;
   state.iteration = file.ReadInteger("iter");
   state.learned_net = file.ReadText("learned_net");
@@ -119,10 +126,16 @@ void WriteSolverState(const std::string& path, const SolverState& state) {
 SolverState ReadSolverState(const std::string& path) {
   if (IsHdf5Path(path)) return ReadHdf5(path);
   caffe::SolverState file;
-  ReadBinaryFile(path, file);
+  try {
+    ReadBinaryFile(path, file);
+  } catch (const DataError&) {
+    if (IsBinaryModel(path)) RefuseModel(path);
+    throw;
+  }
   // Nearly any file can be read as a message whose fields are all optional.
   if (!file.has_iter() || file.iter() < 0) {
-    throw DataError(path + ": is no solverstate: it has no iteration");
+    if (IsBinaryModel(path)) RefuseModel(path);
+    throw DataError(path + ": is no .solverstate, or is cut off or damaged: it has no iteration");
   }
   SolverState state;
   state.iteration = file.iter();

@@ -10,6 +10,7 @@
 
 #include "caffe_adapter/files/caffemodel.h"
 #include "caffe_adapter/files/hdf5_file.h"
+#include "caffe_adapter/files/solver_state.h"
 #include "caffe_adapter/net/filler.h"
 #include "core/error.h"
 #include "proto/text_format.h"
@@ -21,6 +22,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 NetDescription Describe(int outputs) {
   caffe::NetParameter net;
@@ -130,7 +132,7 @@ TEST(CaffeModelTest, ModelsThatDoNotFit) {
               HasSubstr("can't read " + directory.Path("none") + ": No such file"));
   std::filesystem::resize_file(directory.Path("m"), 60);
   EXPECT_THAT(MessageOf<DataError>([&] { ReadCaffemodel(directory.Path("m"), net, values); }),
-              HasSubstr("is no NetParameter or is truncated or corrupt"));
+              HasSubstr(": is no .caffemodel, or is cut off or damaged"));
   EXPECT_THAT(MessageOf<Error>([&] { WriteCaffemodel("/no/such/dir/m", net, values); }),
               HasSubstr("/no/such/dir/m"));
 }
@@ -172,6 +174,19 @@ TEST_P(CaffeModelFormatTest, WhatTheNetLacksIsSaid) {
             "copied a; not in the file: new/b; not in the net: b");
   WriteCaffemodel(path, other, values);
   EXPECT_EQ(ToString(ReadCaffemodel(path, other, values)), "copied a, new/b");
+}
+
+TEST_P(CaffeModelFormatTest, ModelAndSolverStateAreTakenForWhatTheyAre) {
+  const TemporaryDirectory directory;
+  const std::string path = directory.Path(GetParam());
+  const NetDescription net = Describe(4);
+  NetValues values = RandomValues(net, 1);
+  WriteCaffemodel(path, net, values);
+  EXPECT_THAT(MessageOf<DataError>([&] { ReadSolverState(path); }),
+              StartsWith(path + ": is a model, and no solver state; give it as --weights"));
+  WriteSolverState(path, {.iteration = 7, .learned_net = "out/x_iter_7.caffemodel", .history = {}});
+  EXPECT_THAT(MessageOf<DataError>([&] { ReadCaffemodel(path, net, values); }),
+              StartsWith(path + ": is a solver state, and no model; give it as --snapshot"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, CaffeModelFormatTest, ::testing::Values("m", "m.h5"));
