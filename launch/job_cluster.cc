@@ -118,12 +118,12 @@ void ResolveFiles(JobConfig& config) {
   Training& training = *config.job.mutable_training();
   training.set_solver(SolverPath(config));
   if (training.has_snapshot() && training.snapshot() != "latest") {
-    training.set_snapshot(ResolvePath(config, training.snapshot()));
+    training.set_snapshot(ResolvePath(config, training.snapshot(), "training.snapshot"));
   }
   for (std::string& entry : *training.mutable_weights()) {
     std::string resolved;
     for (const std::string& path : SplitAtCommas(entry)) {
-      resolved += (resolved.empty() ? "" : ",") + ResolvePath(config, path);
+      resolved += (resolved.empty() ? "" : ",") + ResolvePath(config, path, "training.weights");
     }
     entry = resolved;
     CheckPath(entry);

@@ -86,14 +86,16 @@ std::vector<int> MeasuredDistances(const Job& job) {
   return distances;
 }
 
-std::string ResolvePath(const std::string& named_in, const std::string& path) {
+std::string ResolvePath(const std::string& named_in, const std::string& path,
+                        const std::string& field) {
   if (fs::path(path).is_absolute()) return path;
   if (const auto found = FindNamedFile(named_in, path)) return *found;
   const std::string beside = (fs::path(named_in).parent_path() / path).string();
   std::error_code unknown;
   // Its path, since it may be that of another machine.
-  throw ConfigError(named_in + ": there is no file " + path + " in the working directory, " +
-                    fs::current_path(unknown).string() + (beside == path ? "" : ", nor " + beside) +
+  throw ConfigError(named_in + ": " + (field.empty() ? "" : field + ": ") + "there is no file " +
+                    path + " in the working directory, " + fs::current_path(unknown).string() +
+                    (beside == path ? "" : ", nor " + beside) +
                     ", nor in a directory above that file's");
 }
 
@@ -103,11 +105,12 @@ std::string SolverPath(const JobConfig& config) {
                       "training.solver is missing; name a Caffe solver prototxt, or set engine: "
                       "REPLAY and a replay");
   }
-  return ResolvePath(config, config.job.training().solver());
+  return ResolvePath(config, config.job.training().solver(), "training.solver");
 }
 
-std::string ResolvePath(const JobConfig& config, const std::string& path) {
-  return ResolvePath(config.path, path);
+std::string ResolvePath(const JobConfig& config, const std::string& path,
+                        const std::string& field) {
+  return ResolvePath(config.path, path, field);
 }
 
 }  // namespace poseidon

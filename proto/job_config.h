@@ -44,9 +44,12 @@ bool MeasuresLinks(const Job& job);
 std::vector<int> MeasuredDistances(const Job& job);
 
 // `path`, if it exists or is absolute; else it beside the file that names it or in a directory
-// above (core/named_file.h). Throws ConfigError if it is not there either.
-std::string ResolvePath(const std::string& named_in, const std::string& path);
-std::string ResolvePath(const JobConfig& config, const std::string& path);
+// above (core/named_file.h). Throws ConfigError if it is not there either, which names `field`, the
+// one that has the path, if it is given.
+std::string ResolvePath(const std::string& named_in, const std::string& path,
+                        const std::string& field = "");
+std::string ResolvePath(const JobConfig& config, const std::string& path,
+                        const std::string& field = "");
 // The solver's path, which a job of our own worker with engine TORCH needs and a user's program
 // does not. Throws ConfigError if none is named, or it is not there.
 std::string SolverPath(const JobConfig& config);

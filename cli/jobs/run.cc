@@ -17,10 +17,12 @@
 #include "cli/input/output_directory.h"
 #include "cli/jobs/run_hosts.h"
 #include "core/child_process.h"
+#include "core/named_file.h"
 #include "core/process/bounded_output.h"
 #include "core/process/program_directory.h"
 #include "core/program.h"
 #include "core/steady_now.h"
+#include "core/text/nearest.h"
 #include "core/text/split.h"
 #include "launch/host_query.h"
 #include "launch/job_cluster.h"
@@ -144,6 +146,19 @@ std::optional<std::string> WhyNothingIsLeft(const Training& training, const Solv
 
 bool Replays(const JobConfig& config) { return config.job.training().engine() == Training::REPLAY; }
 
+// The path of a file that a flag names, which may be beside the config, as one that the config
+// names. Throws ConfigError if a relative one leads nowhere; an absolute one may be a host's.
+std::string FileOfFlag(const std::string& flag, const std::string& path, const JobConfig& config) {
+  if (std::filesystem::path(path).is_absolute()) return path;
+  if (const auto found = FindNamedFile(config.path, path)) return *found;
+  const bool means_latest = flag == "snapshot" && Nearest(path, {"latest"});
+  std::error_code unknown;
+  throw ConfigError("--" + flag + ": there is no file " + path + " in the working directory, " +
+                    std::filesystem::current_path(unknown).string() + ", nor beside " +
+                    config.path + " or in a directory above it" +
+                    (means_latest ? "; did you mean latest?" : ""));
+}
+
 // What training starts from, if a flag says so.
 void SetStart(const std::vector<std::string>& program, JobConfig& config) {
   for (const char* flag : {"weights", "snapshot"}) {
@@ -166,8 +181,14 @@ void SetStart(const std::vector<std::string>& program, JobConfig& config) {
   Training& training = *config.job.mutable_training();
   training.clear_weights();
   training.clear_snapshot();
-  if (!FLAGS_weights.empty()) training.add_weights(FLAGS_weights);
-  if (!FLAGS_snapshot.empty()) training.set_snapshot(FLAGS_snapshot);
+  for (const std::string& path : SplitAtCommas(FLAGS_weights)) {
+    training.add_weights(FileOfFlag("weights", path, config));
+  }
+  if (FLAGS_snapshot == "latest") {
+    training.set_snapshot(FLAGS_snapshot);
+  } else if (!FLAGS_snapshot.empty()) {
+    training.set_snapshot(FileOfFlag("snapshot", FLAGS_snapshot, config));
+  }
 }
 
 // A job without a monitor of its own has one on a free port.

@@ -213,7 +213,7 @@ class TorchEngineConfig : public EngineConfig {
   std::optional<FoundSnapshot> FindStart() const override {
     if (!job_.training().has_snapshot()) return std::nullopt;
     if (job_.training().snapshot() != "latest") {
-      return ReadSnapshot(ResolvePath(config_, job_.training().snapshot()));
+      return ReadSnapshot(ResolvePath(config_, job_.training().snapshot(), "training.snapshot"));
     }
     const auto path = FindLatestSnapshot(solver_.parameter.snapshot_prefix());
     if (!path) return std::nullopt;

@@ -123,7 +123,7 @@ class BadConfigTest(BadInputTest):
         )
         self.refuse(
             'training { solver: "nets/solver.prototxt" }',
-            "config.prototxt: there is no file nets/solver.prototxt in the working "
+            "config.prototxt: training.solver: there is no file nets/solver.prototxt in the working "
             f"directory, {cluster.REPOSITORY}, nor {self.path('nets/solver.prototxt')}",
         )
 

@@ -19,7 +19,9 @@
 namespace poseidon {
 namespace {
 
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 using Words = std::vector<std::string>;
 
@@ -197,6 +199,19 @@ TEST_F(CommandLine, ABatchJobFindsWhatItsTrainingStartsFrom) {
               HasSubstr("there is no file none.caffemodel in the working directory"));
   EXPECT_THAT(Refusal(launch("snapshot: \"none.solverstate\"")),
               HasSubstr("there is no file none.solverstate in the working directory"));
+}
+
+// And not on its config, before anything is said to start.
+TEST_F(CommandLine, AFileThatAFlagNamesAndThatIsNotThereIsBlamedOnTheFlag) {
+  const auto refusal = [](const std::string& flag) {
+    const gflags::FlagSaver saver;
+    return Refusal({"run", "--config=configs/lenet_digits.prototxt", flag});
+  };
+  EXPECT_THAT(refusal("--weights=configs/lenet_digits.prototxt,none.caffemodel"),
+              StartsWith("--weights: there is no file none.caffemodel in the working directory, " +
+                         std::filesystem::current_path().string()));
+  EXPECT_THAT(refusal("--snapshot=nope"), Not(HasSubstr("did you mean")));
+  EXPECT_THAT(refusal("--snapshot=Latest"), EndsWith("; did you mean latest?"));
 }
 
 // Else the job would run for as long as the cluster allows where nobody says how long.

@@ -218,7 +218,7 @@ TEST_F(JobConfigTest, TrainingNeedsSomethingToTrain) {
             "engine: REPLAY and a replay");
   EXPECT_THAT(solver_of(""), HasSubstr("training.solver is missing"));
   EXPECT_THAT(solver_of("training { solver: \"none.prototxt\" }"),
-              HasSubstr("there is no file none.prototxt"));
+              HasSubstr("job.prototxt: training.solver: there is no file none.prototxt"));
   EXPECT_EQ(ErrorOf("cluster { workers: 4 }\n"), "") << "a user's program has a solver of its own";
   EXPECT_THAT(ErrorOf("training { engine: REPLAY }"), HasSubstr("training.replay has no layers"));
   const auto replay = [this](const std::string& layers) {
