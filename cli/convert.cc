@@ -2,10 +2,12 @@
 
 #include <gflags/gflags.h>
 
+#include <chrono>
 #include <iostream>
 
 #include "caffe_adapter/convert/convert.h"
 #include "cli/input/flags.h"
+#include "core/process/counting_line.h"
 
 namespace poseidon {
 namespace {
@@ -37,6 +39,21 @@ ExitCode Show(const ConvertResult& result) {
   return ExitCode::kSuccess;
 }
 
+// Short conversions need no progress.
+constexpr std::chrono::seconds kUnnoticed{1};
+
+ConvertProgress ShownOn(CountingLine& line) {
+  return [&line](int64_t done, int64_t all) { line.Show(done, all); };
+}
+
+// Shows how it goes on, and what it has written.
+template <typename Options>
+ExitCode RunConversion(ConvertResult (*convert)(const Options&), Options options) {
+  CountingLine line("record", kUnnoticed);
+  options.progress = ShownOn(line);
+  return Show(convert(options));
+}
+
 }  // namespace
 
 ExitCode ConvertCsvVerb() {
@@ -54,12 +71,12 @@ ExitCode ConvertCsvVerb() {
   options.shuffle_seed = FLAGS_shuffle_seed;
   options.train_records = FLAGS_train_records;
   options.replace = FLAGS_replace;
-  return Show(ConvertCsv(options));
+  return RunConversion(ConvertCsv, options);
 }
 
-ExitCode ConvertMnistVerb() { return Show(ConvertMnist(DirectoryOptions())); }
+ExitCode ConvertMnistVerb() { return RunConversion(ConvertMnist, DirectoryOptions()); }
 
-ExitCode ConvertCifar10Verb() { return Show(ConvertCifar10(DirectoryOptions())); }
+ExitCode ConvertCifar10Verb() { return RunConversion(ConvertCifar10, DirectoryOptions()); }
 
 ExitCode ConvertImagesetVerb() {
   CheckPaths();
@@ -76,12 +93,13 @@ ExitCode ConvertImagesetVerb() {
   options.encode_type = FLAGS_encode_type;
   options.check_size = FLAGS_check_size;
   options.replace = FLAGS_replace;
-  return Show(ConvertImageset(options));
+  return RunConversion(ConvertImageset, options);
 }
 
 ExitCode ConvertMeanVerb() {
   CheckPaths();
-  return Show(ComputeMean(FLAGS_source, FLAGS_out));
+  CountingLine line("record", kUnnoticed);
+  return Show(ComputeMean(FLAGS_source, FLAGS_out, ShownOn(line)));
 }
 
 }  // namespace poseidon

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "caffe_adapter/convert/dataset_writer.h"
+#include "caffe_adapter/convert/record_count.h"
 #include "caffe_adapter/data/mean_image.h"
 #include "core/atomic_file.h"
 #include "core/error.h"
@@ -144,10 +145,11 @@ struct MnistSet {
   Shape shape;  // of an image
 };
 
-void WriteMnist(MnistSet& set, DatasetWriter& writer) {
+void WriteMnist(MnistSet& set, DatasetWriter& writer, RecordCount& count) {
   for (int64_t i = 0; i < set.count; ++i) {
     const std::string pixels = set.images.Read(static_cast<size_t>(Count(set.shape)));
     writer.Append(MakeDatum(set.shape, pixels, static_cast<uint8_t>(set.labels.Read(1)[0])));
+    count.Next();
   }
   set.images.ExpectEnd();
   set.labels.ExpectEnd();
@@ -163,8 +165,20 @@ std::vector<BinaryFile> OpenFiles(const ConvertOptions& options,
   return files;
 }
 
+// By their sizes; whoever reads them finds what is wrong with these.
+int64_t CifarRecordsIn(const std::vector<BinaryFile>& files) {
+  uintmax_t bytes = 0;
+  for (const BinaryFile& file : files) {
+    std::error_code error;
+    const uintmax_t size = std::filesystem::file_size(file.path(), error);
+    if (!error) bytes += size;
+  }
+  return static_cast<int64_t>(bytes) / (1 + Count(kCifarShape));
+}
+
 // Records of a label byte and the pixels, channel by channel. `mean` may be null.
-void WriteCifar(std::vector<BinaryFile> files, DatasetWriter& writer, MeanImage* mean) {
+void WriteCifar(std::vector<BinaryFile> files, DatasetWriter& writer, MeanImage* mean,
+                RecordCount& count) {
   constexpr int kClasses = 10;
   for (BinaryFile& file : files) {
     while (!file.AtEnd()) {
@@ -179,6 +193,7 @@ void WriteCifar(std::vector<BinaryFile> files, DatasetWriter& writer, MeanImage*
       const caffe::Datum datum = MakeDatum(kCifarShape, pixels, label);
       if (mean) mean->Add(datum);
       writer.Append(datum);
+      count.Next();
     }
   }
   if (writer.size() == 0) {
@@ -195,8 +210,9 @@ ConvertResult ConvertMnist(const ConvertOptions& options) {
   MnistSet train(options, "train");
   MnistSet test(options, "t10k");
   TrainAndTest databases(options);
-  WriteMnist(train, databases.train());
-  WriteMnist(test, databases.test());
+  RecordCount count(options.progress, train.count + test.count);
+  WriteMnist(train, databases.train(), count);
+  WriteMnist(test, databases.test(), count);
   ConvertResult result;
   result.databases = databases.Finish(train.shape, test.shape);
   return result;
@@ -216,8 +232,9 @@ ConvertResult ConvertCifar10(const ConvertOptions& options) {
     throw DataError(mean_file + " exists already; remove it, or replace it (--replace)");
   }
   CheckCanWrite(mean_file);
-  WriteCifar(std::move(train_files), databases.train(), &mean);
-  WriteCifar(std::move(test_files), databases.test(), nullptr);
+  RecordCount count(options.progress, CifarRecordsIn(train_files) + CifarRecordsIn(test_files));
+  WriteCifar(std::move(train_files), databases.train(), &mean, count);
+  WriteCifar(std::move(test_files), databases.test(), nullptr, count);
   PreparedFile prepared = mean.Prepare(mean_file);
   ConvertResult result;
   result.databases = databases.Finish(kCifarShape, kCifarShape);

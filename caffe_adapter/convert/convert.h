@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,9 @@ struct ConvertResult {
   std::vector<std::string> warnings;     // of what training may refuse, a sentence each
 };
 
+// Called after each record, with how many of all are done.
+using ConvertProgress = std::function<void(int64_t done, int64_t all)>;
+
 // A table of numbers, one image a line: a label and the pixels of one channel, row by row.
 struct CsvOptions {
   std::string source;     // the CSV file; a line that starts with a letter is a heading
@@ -39,6 +43,7 @@ struct CsvOptions {
   uint64_t shuffle_seed = 1;  // the same seed gives the same order on every platform
   int64_t train_records = 0;  // the first ones; 0: all
   bool replace = false;       // databases that are there already; otherwise they are an error
+  ConvertProgress progress = nullptr;
 };
 
 // Throws ConfigError for options out of range, DataError naming file and line for a line that is
@@ -61,6 +66,7 @@ struct ImagesetOptions {
   std::string encode_type;
   bool check_size = false;  // all records must be of one shape
   bool replace = false;
+  ConvertProgress progress = nullptr;
 };
 
 // A record's key is its number and its path. Throws ConfigError for options out of range, DataError
@@ -70,12 +76,14 @@ ConvertResult ConvertImageset(const ImagesetOptions& options);
 // Writes the mean image of a database (LMDB or LevelDB) to file `out`, as Caffe's
 // compute_image_mean does. Throws DataError for records of several shapes, and before anything is
 // read what CheckCanWrite (core/atomic_file.h) throws for `out`.
-ConvertResult ComputeMean(const std::string& source, const std::string& out);
+ConvertResult ComputeMean(const std::string& source, const std::string& out,
+                          const ConvertProgress& progress = nullptr);
 
 struct ConvertOptions {
   std::string source;    // directory of the files as published, decompressed
   std::string out;       // gets train_lmdb and test_lmdb
   bool replace = false;  // what is there already; otherwise it is an error
+  ConvertProgress progress = nullptr;
 };
 
 // MNIST's idx files: train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-... Throws DataError.

@@ -15,6 +15,7 @@
 #include "caffe_adapter/convert/dataset_writer.h"
 #include "caffe_adapter/convert/extents.h"
 #include "caffe_adapter/convert/image.h"
+#include "caffe_adapter/convert/record_count.h"
 #include "core/error.h"
 #include "core/files/regular_file.h"
 #include "core/random.h"
@@ -176,12 +177,13 @@ caffe::Datum ToDatum(const CsvOptions& options, const LabeledImage& record) {
 
 // On disk; it has no name yet.
 WrittenDatabase WriteSet(const CsvOptions& options, std::span<const LabeledImage> records,
-                         const std::string& path, DatasetWriter& writer) {
+                         const std::string& path, DatasetWriter& writer, RecordCount& count) {
   Shape shape;
   for (const LabeledImage& record : records) {
     const caffe::Datum datum = ToDatum(options, record);
     shape = {1, datum.height(), datum.width()};
     writer.Append(datum);
+    count.Next();
   }
   writer.Sync();
   return {path, writer.size(), shape};
@@ -198,13 +200,15 @@ std::vector<WrittenDatabase> WriteSets(const CsvOptions& options,
   const std::string test_path = options.out + "/test_lmdb";
   DatasetWriter train_writer(train_path, existing);
   DatasetWriter test_writer(test_path, existing);
-  std::vector<WrittenDatabase> written = {WriteSet(options, train, train_path, train_writer)};
+  RecordCount count(options.progress, std::ssize(train) + std::ssize(test));
+  std::vector<WrittenDatabase> written = {
+      WriteSet(options, train, train_path, train_writer, count)};
   if (test.empty()) {
     test_writer.Remove();  // what an old one tests on may be trained on now
     train_writer.Finish();
     return written;
   }
-  written.push_back(WriteSet(options, test, test_path, test_writer));
+  written.push_back(WriteSet(options, test, test_path, test_writer, count));
   train_writer.Finish();
   test_writer.Finish();
   return written;

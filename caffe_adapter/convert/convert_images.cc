@@ -6,6 +6,7 @@
 #include "caffe_adapter/convert/convert.h"
 #include "caffe_adapter/convert/dataset_writer.h"
 #include "caffe_adapter/convert/extents.h"
+#include "caffe_adapter/convert/record_count.h"
 #include "caffe_adapter/data/dataset.h"
 #include "caffe_adapter/data/image_file.h"
 #include "caffe_adapter/data/image_list.h"
@@ -96,6 +97,7 @@ ConvertResult ConvertImageset(const ImagesetOptions& options) {
                                                     : DatasetWriter::Existing::kRefuse);
   Shape first;
   OtherSizes others;
+  RecordCount count(options.progress, std::ssize(images));
   for (const ListedImage& listed : images) {
     const caffe::Datum datum = ReadListed(options, listed);
     const Shape shape = {datum.channels(), datum.height(), datum.width()};
@@ -107,6 +109,7 @@ ConvertResult ConvertImageset(const ImagesetOptions& options) {
     }
     if (shape != first) others.Add(listed, shape);
     writer.Append(datum, listed.path);
+    count.Next();
   }
   writer.Finish();
   ConvertResult result;
@@ -115,7 +118,8 @@ ConvertResult ConvertImageset(const ImagesetOptions& options) {
   return result;
 }
 
-ConvertResult ComputeMean(const std::string& source, const std::string& out) {
+ConvertResult ComputeMean(const std::string& source, const std::string& out,
+                          const ConvertProgress& progress) {
   CheckCanWrite(out);
   std::error_code ignored;
   const Dataset dataset(source, fs::exists(source + "/CURRENT", ignored)
@@ -123,6 +127,7 @@ ConvertResult ComputeMean(const std::string& source, const std::string& out) {
                                     : caffe::DataParameter::LMDB);
   const Shape shape = dataset.record_shape();
   MeanImage mean(shape);
+  RecordCount count(progress, dataset.size());
   for (int64_t i = 0; i < dataset.size(); ++i) {
     const caffe::Datum datum = dataset.ReadDecoded(i);
     const Shape own = {datum.channels(), datum.height(), datum.width()};
@@ -131,6 +136,7 @@ ConvertResult ComputeMean(const std::string& source, const std::string& out) {
                       ToString(shape) + "; only images of one size have a mean");
     }
     mean.Add(datum);
+    count.Next();
   }
   mean.Write(out);
   ConvertResult result;

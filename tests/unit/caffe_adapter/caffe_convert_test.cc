@@ -49,7 +49,13 @@ TEST_F(CaffeConvertTest, Csv) {
   csv_.label_column = 0;
   csv_.max_value = 16;
   csv_.train_records = 2;
+  std::vector<int64_t> told;
+  csv_.progress = [&told](int64_t done, int64_t all) {
+    EXPECT_EQ(all, 3);
+    told.push_back(done);
+  };
   const ConvertResult result = ConvertCsv(csv_);
+  EXPECT_THAT(told, ElementsAre(1, 2, 3));
   ASSERT_EQ(result.databases.size(), 2u);
   EXPECT_EQ(result.databases[0].path, csv_.out + "/train_lmdb");
   EXPECT_EQ(result.databases[0].records, 2);
@@ -267,7 +273,12 @@ TEST_F(CaffeConvertTest, Cifar10) {
                      record(static_cast<char>(i), '\x00') + record('\x00', '\xc8'));
   }
   directory_.Write("test_batch.bin", record('\x09', '\x01'));
+  std::vector<std::pair<int64_t, int64_t>> told;
+  files_.progress = [&told](int64_t done, int64_t all) { told.emplace_back(done, all); };
   const ConvertResult result = ConvertCifar10(files_);
+  ASSERT_EQ(told.size(), 11u);
+  EXPECT_EQ(told.front(), (std::pair<int64_t, int64_t>(1, 11)));
+  EXPECT_EQ(told.back(), (std::pair<int64_t, int64_t>(11, 11)));
   EXPECT_EQ(result.databases[0].records, 10);
   EXPECT_EQ(result.databases[1].records, 1);
   EXPECT_THAT(result.databases[0].record_shape, ElementsAre(3, 32, 32));

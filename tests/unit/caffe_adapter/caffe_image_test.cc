@@ -316,7 +316,13 @@ TEST_F(CaffeImageTest, MeanOfEncodedAndPlainRecords) {
     writer.Append(datum);
   }
   writer.Finish();
-  const ConvertResult result = ComputeMean(directory_.Path("db"), directory_.Path("mean"));
+  int64_t told = 0;
+  const ConvertResult result = ComputeMean(directory_.Path("db"), directory_.Path("mean"),
+                                           [&told](int64_t done, int64_t all) {
+                                             EXPECT_EQ(done, ++told);
+                                             EXPECT_EQ(all, 10);
+                                           });
+  EXPECT_EQ(told, 10);
   caffe::BlobProto mean;
   ReadBinaryFile(directory_.Path("mean"), mean);
   EXPECT_THAT(BlobProtoShape(mean), ElementsAre(1, 3, 2, 2));
