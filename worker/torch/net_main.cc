@@ -2,7 +2,6 @@
 // `poseidon test` start it. A program of its own, so that the others need not load libtorch.
 #include <gflags/gflags.h>
 #include <google/protobuf/text_format.h>
-#include <unistd.h>
 
 #include <cstdio>
 #include <filesystem>
@@ -17,6 +16,7 @@
 #include "core/files/directories.h"
 #include "core/own_flags.h"
 #include "core/process/allowance.h"
+#include "core/process/counting_line.h"
 #include "core/program.h"
 #include "core/text/split.h"
 #include "proto/text_format.h"
@@ -132,14 +132,9 @@ ExitCode TimeNet() {
     CheckCanWrite(FLAGS_out);
   }
   const int all = kWarmup + FLAGS_iterations;
-  // On a terminal one line that counts, in a log ten.
-  const bool counts = isatty(STDERR_FILENO) != 0;
-  const LayerMeasurement measured =
-      MeasureLayers(*engine, kWarmup, FLAGS_iterations, [all, counts](int done) {
-        if (!counts && done * 10 / all == (done - 1) * 10 / all) return;
-        std::cerr << (counts ? "\r" : "") << "iteration " << done << "/" << all
-                  << (!counts || done == all ? "\n" : "") << std::flush;
-      });
+  CountingLine line("iteration");
+  const LayerMeasurement measured = MeasureLayers(*engine, kWarmup, FLAGS_iterations,
+                                                  [all, &line](int done) { line.Show(done, all); });
   Print(*engine, measured);
   if (FLAGS_out.empty()) return ExitCode::kSuccess;
   const std::string& name = engine->net()->name;
@@ -159,9 +154,11 @@ ExitCode TimeNet() {
 }
 
 void PrintScore(const ScoredNet& scored) {
-  const TestResult result =
-      ScoreNet(scored.net, SplitAtCommas(FLAGS_weights), scored.batches, FLAGS_threads,
-               [](const std::string& news) { std::cerr << news << std::endl; });
+  CountingLine line("batch");
+  const TestResult result = ScoreNet(
+      scored.net, SplitAtCommas(FLAGS_weights), scored.batches, FLAGS_threads,
+      [](const std::string& news) { std::cerr << news << std::endl; },
+      [&line](int64_t done, int64_t all) { line.Show(done, all); });
   if (result.loss) std::printf("loss: %.6g\n", *result.loss);
   for (const TestOutput& output : result.outputs) {
     for (const float value : output.values) {

@@ -44,6 +44,7 @@ std::vector<float> Joined(const std::vector<std::vector<float>>& blobs) {
 }
 
 using Tell = std::function<void(const std::string&)>;
+using Progress = std::function<void(int64_t done, int64_t all)>;
 
 void ReadWeights(const std::vector<std::string>& weights, const NetDescription& net,
                  NetValues& values, const Tell& tell) {
@@ -67,7 +68,7 @@ void ReadWeights(const std::vector<std::string>& weights, const NetDescription& 
 }
 
 TestResult Score(const SolverNet& net, const std::vector<std::string>& weights, int64_t batches,
-                 const Tell& tell) {
+                 const Tell& tell, const Progress& progress) {
   NetDescription description = DescribeNet(net);
   // Nobody learns here, so all that a Python layer has is its own.
   for (LayerDescription& layer : description.layers) {
@@ -82,16 +83,16 @@ TestResult Score(const SolverNet& net, const std::vector<std::string>& weights, 
   for (size_t step = 0; step < memory.size(); ++step) {
     if (!memory[step].empty()) tester.BindParameters(static_cast<int>(step), memory[step]);
   }
-  return tester.Run();
+  return tester.Run(progress);
 }
 
 }  // namespace
 
 TestResult ScoreNet(const SolverNet& net, const std::vector<std::string>& weights, int64_t batches,
-                    int threads, const Tell& tell) {
+                    int threads, const Tell& tell, const Progress& progress) {
   at::set_num_threads(threads);
   openblas_set_num_threads(threads);
-  return AsErrors(at::kCPU, false, [&] { return Score(net, weights, batches, tell); });
+  return AsErrors(at::kCPU, false, [&] { return Score(net, weights, batches, tell, progress); });
 }
 
 }  // namespace poseidon

@@ -54,7 +54,7 @@ std::optional<int> TorchTester::AccuracyStep() const {
   return found;
 }
 
-TestResult TorchTester::Run() {
+TestResult TorchTester::Run(const std::function<void(int64_t done, int64_t all)>& progress) {
   const std::optional<int> accuracy_step = AccuracyStep();
   double accuracy = 0;
   double loss = 0;
@@ -75,6 +75,7 @@ TestResult TorchTester::Run() {
       sums[i].resize(values.size());
       for (size_t v = 0; v < values.size(); ++v) sums[i][v] += values[v];
     }
+    if (progress) progress(batch + 1, batches_);
   }
   const auto mean = [&](double sum) {
     return static_cast<float>(sum / static_cast<double>(batches_));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -23,8 +24,9 @@ class TorchTester {
   // Makes `values` the parameters that the step owns. The memory must outlive this.
   void BindParameters(int step, std::span<float> values) { net_.BindParameters(step, values); }
 
-  // The mean over the batches, from the first on. All parameters are bound. Throws DataError.
-  TestResult Run();
+  // The mean over the batches, from the first on. All parameters are bound. `progress`, if it is
+  // not null, is called after each batch, with how many of all are done. Throws DataError.
+  TestResult Run(const std::function<void(int64_t done, int64_t all)>& progress = nullptr);
 
  private:
   // A blob that no layer reads: a result.

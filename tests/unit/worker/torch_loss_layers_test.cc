@@ -1,8 +1,14 @@
 // Losses and Accuracy: forward against a direct implementation in loops on random small shapes, and
 // where Caffe's gradient is not quite the loss's. (All gradients: torch_gradients_test.cc.)
+#include <functional>
+#include <string>
+#include <vector>
+
 #include "caffe_adapter/files/caffemodel.h"
+#include "proto/text_format.h"
 #include "tests/unit/temporary_directory.h"
 #include "tests/unit/worker/torch_layer_testing.h"
+#include "worker/torch/score.h"
 
 namespace poseidon {
 namespace {
@@ -265,6 +271,32 @@ TEST(TorchLossLayersTest, Accuracy) {
     CheckForward(subject, at::scalar_tensor(all_correct / std::max(1.0, all_counted), at::kDouble));
     ExpectClose(subject.Forward()[1], by_class, 1e-12, "by class");
   }
+}
+
+// What `layers` give of 2 x 3 ones, x, and zeros, y, in three batches.
+TestResult ScoreOf(const std::string& layers,
+                   const std::function<void(int64_t done, int64_t all)>& progress = nullptr) {
+  SolverNet net{.net = {}, .phase = caffe::TEST, .state = {}, .locate = {}};
+  ParseText(
+      "layer { name: 'x' type: 'DummyData' top: 'x' top: 'y' dummy_data_param {"
+      " shape { dim: 2 dim: 3 } data_filler { type: 'constant' value: 1 }"
+      " data_filler { type: 'constant' value: 0 } } }" +
+          layers,
+      "net", net.net);
+  return ScoreNet(
+      net, {}, 3, 1, [](const std::string&) {}, progress);
+}
+
+constexpr const char* kEuclidean = "type: 'EuclideanLoss' bottom: 'x' bottom: 'y'";
+
+TEST(ScoreNetTest, TellsOfEachBatch) {
+  std::vector<int64_t> told;
+  ScoreOf(std::string("layer { name: 'l' top: 'l' ") + kEuclidean + " }",
+          [&told](int64_t done, int64_t all) {
+            EXPECT_EQ(all, 3);
+            told.push_back(done);
+          });
+  EXPECT_EQ(told, (std::vector<int64_t>{1, 2, 3}));
 }
 
 }  // namespace
