@@ -374,7 +374,8 @@ const Verb kTest{
     .text =
         "Runs the net's test phase on this machine with the values of a .caffemodel and shows the "
         "mean of every blob that no layer reads: accuracies and losses. So it does with each of a "
-        "solver's test nets.",
+        "solver's test nets. Where a net has several losses, or one with a weight, the total loss "
+        "is their weighted sum.",
     .flags = {{"solver", "FILE", ""},
               {"net", "FILE", ""},
               {"weights", "FILES", ".caffemodel files, comma separated."},

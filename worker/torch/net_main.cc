@@ -159,7 +159,7 @@ void PrintScore(const ScoredNet& scored) {
       scored.net, SplitAtCommas(FLAGS_weights), scored.batches, FLAGS_threads,
       [](const std::string& news) { std::cerr << news << std::endl; },
       [&line](int64_t done, int64_t all) { line.Show(done, all); });
-  if (result.loss) std::printf("loss: %.6g\n", *result.loss);
+  if (result.loss) std::printf("total loss: %.6g\n", *result.loss);
   for (const TestOutput& output : result.outputs) {
     for (const float value : output.values) {
       std::printf("%s: %.6g\n", output.blob.c_str(), value);

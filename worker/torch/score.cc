@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <cblas.h>
 
+#include <algorithm>
 #include <set>
 #include <span>
 #include <utility>
@@ -67,6 +68,28 @@ void ReadWeights(const std::vector<std::string>& weights, const NetDescription& 
        ", so the score is that of what the fillers give there; layers are found by their names");
 }
 
+// Whether the net's loss is that of one blob, of weight 1, which no layer reads: a result anyway.
+bool LossIsAResult(const NetDescription& net, const TestResult& result) {
+  int losses = 0;
+  std::string blob;
+  for (const LayerDescription& layer : net.layers) {
+    for (size_t top = 0; top < layer.tops.size(); ++top) {
+      if (layer.loss_weights[top] == 0) continue;
+      if (layer.loss_weights[top] != 1) return false;
+      blob = layer.tops[top].name;
+      ++losses;
+    }
+  }
+  const auto reads = [&blob](const LayerDescription& layer) {
+    return std::ranges::any_of(
+        layer.bottoms, [&blob](const BlobDescription& bottom) { return bottom.name == blob; });
+  };
+  if (losses != 1 || std::ranges::any_of(net.layers, reads)) return false;
+  return std::ranges::any_of(result.outputs, [&blob](const TestOutput& output) {
+    return output.blob == blob && output.values.size() == 1;
+  });
+}
+
 TestResult Score(const SolverNet& net, const std::vector<std::string>& weights, int64_t batches,
                  const Tell& tell, const Progress& progress) {
   NetDescription description = DescribeNet(net);
@@ -83,7 +106,9 @@ TestResult Score(const SolverNet& net, const std::vector<std::string>& weights, 
   for (size_t step = 0; step < memory.size(); ++step) {
     if (!memory[step].empty()) tester.BindParameters(static_cast<int>(step), memory[step]);
   }
-  return tester.Run(progress);
+  TestResult result = tester.Run(progress);
+  if (LossIsAResult(description, result)) result.loss.reset();
+  return result;
 }
 
 }  // namespace

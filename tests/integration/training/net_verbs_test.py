@@ -86,7 +86,7 @@ class NetVerbsTest(lenet.LenetTest):
         )
         accuracy = float(re.search(r"(?m)^accuracy: ([\d.]+)$", output).group(1))
         self.assertAlmostEqual(accuracy, summary["test_accuracy"], places=4)
-        loss = float(re.search(r"(?m)^loss: ([\d.]+)$", output).group(1))
+        (loss,) = (float(shown) for shown in re.findall(r"(?m)^loss: ([\d.]+)$", output))
         self.assertAlmostEqual(loss, summary["test_loss"], places=3)
         same = self.verb(
             "test",

@@ -299,5 +299,19 @@ TEST(ScoreNetTest, TellsOfEachBatch) {
   EXPECT_EQ(told, (std::vector<int64_t>{1, 2, 3}));
 }
 
+// Else it would be shown twice.
+TEST(ScoreNetTest, ALossThatIsAResultIsNoTotal) {
+  const auto loss = [](const std::string& name, const std::string& weight) {
+    return "layer { name: '" + name + "' top: '" + name + "' " + kEuclidean + weight + " }";
+  };
+  const TestResult one = ScoreOf(loss("l", ""));
+  EXPECT_FALSE(one.loss);
+  ASSERT_EQ(one.outputs.size(), 1U);
+  EXPECT_EQ(one.outputs[0].values, std::vector<float>{1.5F});
+  EXPECT_EQ(ScoreOf(loss("l", " loss_weight: 2")).loss, 3.0F);
+  EXPECT_EQ(ScoreOf(loss("l", "") + loss("m", "")).loss, 3.0F);
+  EXPECT_EQ(ScoreOf(loss("l", "") + "layer { name: 's' type: 'Silence' bottom: 'l' }").loss, 1.5F);
+}
+
 }  // namespace
 }  // namespace poseidon
