@@ -111,6 +111,8 @@ Judgment Judge(const JobFiles& job, const Suspect& suspect) {
     }
     case Suspect::Kind::kStalled:
       return JudgeStall(job, suspect.node);
+    case Suspect::Kind::kMissing:
+      return {Cause::kNeverJoined, {}};
   }
   return {};
 }
@@ -146,12 +148,25 @@ std::string LastLogOf(const JobFiles& job, const NodeId& node) {
   return last;
 }
 
-// The last lines of its log, where the job's own account has not been found.
-void QuoteLog(const JobFiles& job, const NodeId& node, Explanation& why) {
+// The last lines of its log, where the job's own account has not been found. False if there is
+// none.
+bool QuoteLog(const JobFiles& job, const NodeId& node, Explanation& why) {
   const auto log = job.logs.find(LastLogOf(job, node));
-  if (log == job.logs.end() || log->second.empty()) return;
+  if (log == job.logs.end() || log->second.empty()) return false;
   why.evidence.push_back("The log of " + node.ToString() + ", logs/" + log->first +
                          ".log, ends with: " + log->second.substr(0, log->second.size() - 1));
+  return true;
+}
+
+// Who has not joined has told nobody why.
+void ExplainAbsence(const JobFiles& job, const NodeId& node, Explanation& why) {
+  if (!QuoteLog(job, node, why)) {
+    why.evidence.push_back("There is no log of " + node.ToString() +
+                           " here: it was not started, or its log is elsewhere.");
+  }
+  why.evidence.emplace_back(
+      "Where it runs and gets no answer, the network keeps it from the scheduler: `poseidon "
+      "doctor` looks at that, with --hosts of other machines.");
 }
 
 }  // namespace
@@ -178,6 +193,8 @@ const char* NameOf(Cause cause) {
       return "diverged";
     case Cause::kSlowWorker:
       return "slow worker";
+    case Cause::kNeverJoined:
+      return "never joined";
     case Cause::kInterrupted:
       return "interrupted";
     case Cause::kFailed:
@@ -205,6 +222,8 @@ Explanation Explain(const JobFiles& job) {
     why.last_message = LastMessageFrom(job, suspect->node);
     if (why.cause == Cause::kCrashed || why.cause == Cause::kUnknown) {
       QuoteLog(job, suspect->node, why);
+    } else if (why.cause == Cause::kNeverJoined) {
+      ExplainAbsence(job, suspect->node, why);
     }
   } else if (why.exit_code == static_cast<int>(ExitCode::kInterrupted)) {
     why.cause = Cause::kInterrupted;
@@ -228,8 +247,9 @@ Explanation Explain(const JobFiles& job) {
 
 std::string ExplanationText(const Explanation& why) {
   if (why.cause == Cause::kEndedWell) return "The job ended well.\n";
+  const std::string was = why.cause == Cause::kNeverJoined ? "" : " was first";
   std::string text = "Likely cause: " + std::string(NameOf(why.cause)) +
-                     (why.first ? " (" + why.first->ToString() + " was first)" : "") + ".\n";
+                     (why.first ? " (" + why.first->ToString() + was + ")" : "") + ".\n";
   if (why.exit_code && !why.reason.empty()) {
     text += "The job ended with code " + std::to_string(*why.exit_code) + ": " + why.reason + "\n";
   }

@@ -23,6 +23,7 @@ enum class Cause {
   kFullDisk,
   kDiverged,
   kSlowWorker,  // a node that answers heartbeats, but does not get on
+  kNeverJoined,
   kInterrupted,
   kFailed,  // of its own accord, with a message
   kUnknown,

@@ -79,6 +79,9 @@ std::optional<Suspect> FindSuspect(const std::string& reason) {
   static const std::regex died_again(again + "(?:it|its process) ");
   static const std::regex lost_again(again);
   static const std::regex lost(std::string("lost ") + kNode);
+  // "still missing 2 workers (ranks 1, 3) and server 0 after 60 s".
+  static const std::regex missing(
+      R"(still missing (?:\d+ )?(worker|server)s?(?: \(ranks)? (\d{1,6})\b())");
   // What `poseidon run` quotes of the log of a node that had not joined.
   static const std::regex log(R"(^(worker|server)-(\d{1,6})\b()\: )");
   const std::string begin = reason.substr(0, kMostSearched);
@@ -98,6 +101,9 @@ std::optional<Suspect> FindSuspect(const std::string& reason) {
   }
   if (std::regex_search(begin, match, lost) || std::regex_search(begin, match, lost_again)) {
     return SuspectOf(match, Suspect::Kind::kSilent, "");
+  }
+  if (std::regex_search(begin, match, missing)) {
+    return SuspectOf(match, Suspect::Kind::kMissing, "");
   }
   if (begin.find("lost the scheduler") != std::string::npos) {
     return Suspect{{Role::kScheduler, 0}, Suspect::Kind::kSilent, "", ""};

@@ -16,6 +16,7 @@ struct Suspect {
     kSeenToDie,  // its launcher has seen how its process ended
     kSilent,     // its heartbeat stopped
     kStalled,    // others have waited too long for it, and its heartbeat still arrived
+    kMissing,    // the first of those that had not joined when all were waited for too long
   };
   NodeId node;
   Kind kind = Kind::kFailed;

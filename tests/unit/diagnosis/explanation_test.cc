@@ -14,6 +14,7 @@ namespace {
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 using State = EventFile::Connection::State;
 
 constexpr NodeId kScheduler{Role::kScheduler, 0};
@@ -261,6 +262,26 @@ TEST(Explanation, OfAProcessThatCameAgainAndAgainTheLastLogIsQuoted) {
               ElementsAre("Its process was killed by signal 6 (SIGABRT).",
                           "The log of worker 1, logs/worker-1.restart-10.log, ends with: words of "
                           "worker-1.restart-10"));
+}
+
+TEST(Explanation, WhoNeverJoinedIsNamedWithItsLog) {
+  const std::string after = " after 60 s (cluster.join_deadline_seconds); start them";
+  for (const std::string who :
+       {"worker 1", "worker 1 and server 0", "2 workers (ranks 1, 3) and server 0"}) {
+    ExpectCause(JobThatEndedWith("still missing " + who + after, 4), Cause::kNeverJoined);
+  }
+  EXPECT_EQ(Explain(JobThatEndedWith("still missing 3 servers (ranks 0, 1, 2)" + after, 4)).first,
+            kServer);
+  JobFiles job = JobThatEndedWith("still missing worker 1" + after, 4);
+  EXPECT_THAT(Explain(job).evidence,
+              ElementsAre(HasSubstr("There is no log of worker 1 here"), HasSubstr("`poseidon "
+                                                                                   "doctor`")));
+  EXPECT_THAT(ExplanationText(Explain(job)),
+              StartsWith("Likely cause: never joined (worker 1).\n"));
+  job.logs["worker-1"] = "asks the scheduler at tcp://node0:9700\n";
+  EXPECT_EQ(Explain(job).evidence.at(0),
+            "The log of worker 1, logs/worker-1.log, ends with: asks the scheduler at "
+            "tcp://node0:9700");
 }
 
 TEST(Explanation, WhatEndedWellNeedsNone) {
