@@ -12,6 +12,60 @@ bool IsOfBucket(const NodeEvent& frame) {
   return kind >= MessageKind::kInitialValues && kind < MessageKind::kProbe;
 }
 
+// What a message is, as a noun; of most kinds their names are.
+std::string MessageText(MessageKind kind) {
+  switch (kind) {
+    case MessageKind::kRegister:
+      return "request to join";
+    case MessageKind::kRefused:
+      return "refusal";
+    case MessageKind::kDeclareModel:
+      return "declaration of its model";
+    case MessageKind::kReady:
+      return "word that it is ready";
+    case MessageKind::kStart:
+      return "word to start";
+    case MessageKind::kFinished:
+      return "final report";
+    case MessageKind::kFailed:
+      return "word of its failure";
+    case MessageKind::kStalled:
+      return "word of whom it waits for";
+    case MessageKind::kEnd:
+      return "word of the job's end";
+    case MessageKind::kPauseRequest:
+      return "question when to pause";
+    case MessageKind::kPauseOffer:
+      return "word when it can pause";
+    case MessageKind::kPauseAt:
+      return "word when to pause";
+    case MessageKind::kPaused:
+      return "word that it has paused";
+    case MessageKind::kWriteSnapshot:
+      return "request for a snapshot";
+    case MessageKind::kLeave:
+      return "wish to leave";
+    case MessageKind::kHold:
+      return "word to stop for a recovery";
+    case MessageKind::kHoldings:
+      return "word of what it holds";
+    case MessageKind::kHeartbeatAck:
+      return "answer to a heartbeat";
+    case MessageKind::kReduce:
+      return "partial sum";
+    case MessageKind::kFetchOptimizerState:
+      return "request for the optimizer state";
+    case MessageKind::kReplica:
+      return "copy for the backup";
+    case MessageKind::kReplicated:
+      return "word that a copy has come";
+    case MessageKind::kProbeEcho:
+      return "answer to a probe";
+    default:
+      return KindName(kind);
+  }
+}
+
 std::string BucketName(const JobFiles& job, uint32_t bucket) {
   for (const EventFile& file : job.events) {
     if (bucket < file.buckets.size()) return file.buckets[bucket];
@@ -68,7 +122,7 @@ std::string LayerName(const JobFiles& job, size_t node, uint32_t layer) {
 
 std::string FrameText(const JobFiles& job, const NodeEvent& frame, const NodeId& from,
                       const NodeId& to) {
-  std::string text = "the " + KindName(static_cast<MessageKind>(frame.kind));
+  std::string text = "the " + MessageText(static_cast<MessageKind>(frame.kind));
   if (IsOfBucket(frame)) {
     text += " of " + BucketName(job, frame.bucket) + ", iteration " +
             std::to_string(frame.iteration) + ",";

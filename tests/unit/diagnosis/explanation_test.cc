@@ -30,9 +30,10 @@ NodeEvent Began(Activity activity, Time time) {
   return event;
 }
 
-NodeEvent Arrived(Time time, const NodeId& from = kCulprit) {
+NodeEvent Arrived(Time time, const NodeId& from = kCulprit,
+                  MessageKind kind = MessageKind::kGradient) {
   Envelope envelope;
-  envelope.kind = MessageKind::kGradient;
+  envelope.kind = kind;
   envelope.iteration = 16;
   return FrameEvent(NodeEvent::Type::kArrived, time, envelope, {from, kFirstDataLane}, 1);
 }
@@ -94,6 +95,16 @@ TEST(Explanation, SilentAndItsConnectionsAreClosed) {
   EXPECT_EQ(Explain(job).last_message,
             "The last message exchanged with worker 1 was the gradient of fc, iteration 16, from "
             "worker 1 to server 0, 3.0 s before the job's end.");
+}
+
+TEST(Explanation, TheLastMessageIsANoun) {
+  JobFiles job = JobThatEndedWith(kSilent);
+  for (const auto& [kind, text] : {std::pair(MessageKind::kFailed, "the word of its failure from "),
+                                   std::pair(MessageKind::kFinished, "the final report from "),
+                                   std::pair(MessageKind::kProgress, "the progress from ")}) {
+    job.events[1].lanes[0].events = {Arrived(kEnd, kCulprit, kind)};
+    EXPECT_THAT(Explain(job).last_message, HasSubstr(text));
+  }
 }
 
 TEST(Explanation, SilentAndItsMachineConfirms) {
