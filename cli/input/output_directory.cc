@@ -11,6 +11,11 @@ std::string OutputDirectory(const std::string& name, const std::string& config) 
   if (!FLAGS_out.empty()) return FLAGS_out;
   std::string directory = "out/" + name;
   const std::string normal = std::filesystem::path(directory).lexically_normal().string();
+  if (normal == "out/") {
+    throw ConfigError(config + ": name is \"" + name +
+                      "\", and results would go to out itself, among other jobs' directories; "
+                      "give a name, or say where to with --out");
+  }
   if (normal.starts_with("out/")) return directory;
   throw ConfigError(config + ": name is \"" + name + "\", and results would go to " + normal +
                     "; choose a name without \"..\", or say where to with --out");

@@ -8,7 +8,8 @@
 namespace poseidon {
 
 // --out, or else out/NAME for a job or an experiment of that name. Throws ConfigError that names
-// `config`, the path of the file with the name, if that leads out of the directory out.
+// `config`, the path of the file with the name, if that leads out of the directory out, or nowhere
+// in it.
 std::string OutputDirectory(const std::string& name, const std::string& config);
 
 // A job's. Throws ConfigError likewise, and if the config is the file job.prototxt there, which the

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "cli/input/flags.h"
+#include "cli/input/output_directory.h"
 #include "cli/jobs/run_hosts.h"
 #include "core/error.h"
 #include "tests/unit/temporary_directory.h"
@@ -46,6 +47,19 @@ TEST(HowToReachTest, NamesTheUsersOwnRemoteShell) {
   EXPECT_EQ(HowToReach("node0", refused),
             "`ssh-copy-id node0`, with the port and files of your --remote_shell, brings your key "
             "there");
+}
+
+TEST(RunConfigTest, ANameThatIsNoneOfADirectoryInOutIsRefused) {
+  const gflags::FlagSaver saver;
+  FLAGS_out = "";
+  EXPECT_EQ(OutputDirectory("a", "job.prototxt"), "out/a");
+  for (const char* name : {"", ".", "./", "a/.."}) {
+    EXPECT_THAT(MessageOf<ConfigError>([&] { OutputDirectory(name, "job.prototxt"); }),
+                testing::StartsWith("job.prototxt: name is \"" + std::string(name) +
+                                    "\", and results would go to out itself"));
+  }
+  FLAGS_out = "elsewhere";
+  EXPECT_EQ(OutputDirectory("", "job.prototxt"), "elsewhere");
 }
 
 }  // namespace
