@@ -89,6 +89,19 @@ void SetFlag(const std::string& name, const std::string& value) {
   throw ConfigError("--" + name + " can't be \"" + value + "\"; it is of type " + info.type);
 }
 
+// A word without dashes, which the verb does not take, with the place where it was meant to be.
+[[noreturn]] void RefuseWord(const Verb& verb, const std::string& word) {
+  std::string advice;
+  if (word.ends_with(".prototxt") && FindFlag(verb, "config") != nullptr) {
+    advice = "; did you mean --config=" + word + "?";
+  } else if (verb.run_program != nullptr) {
+    advice = "; a program and its arguments stand behind \"--\": `poseidon " + verb.name +
+             (verb.flags.empty() ? "" : " [flags]") + " -- " + word + " ...`";
+  }
+  throw ConfigError("`poseidon " + verb.name + "` takes flags only, but there is \"" + word + "\"" +
+                    advice);
+}
+
 // Sets the flags that `words` are; the verb says whether one may stand alone.
 void SetFlags(const Verb& verb, const Words& words) {
   bool word_free = !verb.word_flag.empty();
@@ -102,8 +115,7 @@ void SetFlags(const Verb& verb, const Words& words) {
         throw ConfigError("`poseidon " + verb.name + "` takes one file, but there is also \"" +
                           words[i] + "\"");
       }
-      throw ConfigError("`poseidon " + verb.name + "` takes flags only, but there is \"" +
-                        words[i] + "\"");
+      RefuseWord(verb, words[i]);
     }
     const FlagWord word = SplitFlag(words[i]);
     const VerbFlag* flag = FindFlag(verb, word.name);

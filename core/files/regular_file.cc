@@ -68,7 +68,7 @@ class RegularFile {
   void CheckKind() {
     struct stat status {};
     if (fstat(descriptor_, &status) != 0) FailBySystem();
-    if (S_ISDIR(status.st_mode)) Fail("it is a directory");
+    if (S_ISDIR(status.st_mode)) Fail("it is a directory; name a file");
     if (!S_ISREG(status.st_mode)) {
       Fail(std::string("it is ") + KindOf(status.st_mode) +
            ", and only regular files are read; write what it gives to one");

@@ -7,15 +7,19 @@
 namespace poseidon {
 namespace {
 
+// Rows are by how many letters of `a` are looked at, their entries by those of `b`.
 size_t EditDistance(const std::string& a, const std::string& b) {
   std::vector<size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});
+  std::vector<size_t> last = row;
   for (size_t i = 0; i < a.size(); ++i) {
-    size_t diagonal = std::exchange(row[0], i + 1);
+    const std::vector<size_t> before_last = std::exchange(last, row);
+    row[0] = i + 1;
     for (size_t j = 0; j < b.size(); ++j) {
-      const size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({replaced, row[j] + 1, diagonal + 1});
+      const size_t replaced = last[j] + (a[i] == b[j] ? 0 : 1);
+      row[j + 1] = std::min({replaced, row[j] + 1, last[j + 1] + 1});
+      const bool exchanged = i > 0 && j > 0 && a[i] == b[j - 1] && a[i - 1] == b[j];
+      if (exchanged) row[j + 1] = std::min(row[j + 1], before_last[j - 1] + 1);
     }
   }
   return row.back();

@@ -7,8 +7,9 @@
 
 namespace poseidon {
 
-// The name with the least edit distance (Levenshtein's) to `text`; the first of equals. None if
-// more than half of the letters are wrong: that is no typing error any more.
+// The name with the least edit distance to `text`, Levenshtein's, in which two neighbors that are
+// exchanged are one error, too; the first of equals. None if more than half of the letters are
+// wrong: that is no typing error any more.
 std::optional<std::string> Nearest(const std::string& text, const std::vector<std::string>& names);
 
 }  // namespace poseidon

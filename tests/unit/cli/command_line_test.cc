@@ -100,6 +100,7 @@ TEST_F(CommandLine, FilesThatAreNotThereAreRefusedWithOnesThatAre) {
 }
 
 TEST_F(CommandLine, RefusesUnknownVerbs) {
+  EXPECT_EQ(Refusal({"rnu"}), "there is no verb \"rnu\"; did you mean \"run\"?");
   EXPECT_EQ(Refusal({"plna"}), "there is no verb \"plna\"; did you mean \"plan\"?");
   EXPECT_EQ(Refusal({"conver"}), "there is no verb \"conver\"; did you mean \"convert\"?");
   EXPECT_EQ(Refusal({"convert", "minst"}),
@@ -127,6 +128,12 @@ TEST_F(CommandLine, RefusesBadValues) {
   EXPECT_EQ(Refusal({"plan", "--workers"}), "--workers has no value; write --workers=P");
   EXPECT_EQ(Refusal({"plan", "net.prototxt"}),
             "`poseidon plan` takes flags only, but there is \"net.prototxt\"");
+  EXPECT_THAT(Refusal({"run", "job.prototxt"}), EndsWith("; did you mean --config=job.prototxt?"));
+  EXPECT_THAT(Refusal({"run", "caffe", "train"}),
+              EndsWith("stand behind \"--\": `poseidon run [flags] -- caffe ...`"));
+  EXPECT_EQ(Refusal({"keep", "poseidon_worker", "--config=job.prototxt"}),
+            "`poseidon keep` takes flags only, but there is \"poseidon_worker\"; a program and its "
+            "arguments stand behind \"--\": `poseidon keep -- poseidon_worker ...`");
 }
 
 // The verb itself refuses what is missing or out of range, so nothing is read here.

@@ -13,6 +13,7 @@ TEST(Nearest, FindsWhatWasMeant) {
   EXPECT_EQ(Nearest("wrokers", kNames), "workers");
   EXPECT_EQ(Nearest("severs", kNames), "servers");
   EXPECT_EQ(Nearest("ouut", kNames), "out");
+  EXPECT_EQ(Nearest("otu", kNames), "out");
 }
 
 TEST(Nearest, TakesTheFirstOfEquals) { EXPECT_EQ(Nearest("ab", {"aa", "bb"}), "aa"); }

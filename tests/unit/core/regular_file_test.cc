@@ -45,7 +45,8 @@ TEST(RegularFile, PipesDevicesAndTheKernelsFilesAreRefused) {
 
 TEST(RegularFile, DirectoriesAndMissingFilesAreNamed) {
   const TemporaryDirectory directory;
-  EXPECT_EQ(Refusal(directory.path()), "can't read " + directory.path() + ": it is a directory");
+  EXPECT_EQ(Refusal(directory.path()),
+            "can't read " + directory.path() + ": it is a directory; name a file");
   const std::string missing = directory.Path("missing");
   EXPECT_EQ(Refusal(missing), "can't read " + missing + ": No such file or directory");
   const std::string loop = directory.Path("loop");
