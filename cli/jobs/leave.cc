@@ -3,6 +3,7 @@
 #include <gflags/gflags.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -12,6 +13,7 @@
 #include "cli/input/input_file.h"
 #include "core/net/host_address.h"
 #include "core/program.h"
+#include "core/steady_now.h"
 #include "proto/job_config.h"
 #include "transport/membership/leave_requester.h"
 #include "transport/membership/node_setup.h"
@@ -22,6 +24,7 @@ namespace {
 
 // A scheduler answers at once; one that another takes the place of, within seconds.
 constexpr Duration kDeadline = Seconds(20);
+constexpr Duration kSilence = Seconds(2);  // until it is said who is asked
 constexpr Duration kTick = std::chrono::milliseconds(100);
 
 void SetScheduler(const std::string& text, Cluster& cluster) {
@@ -55,9 +58,15 @@ Job WithFlags(Job job) {
   return job;
 }
 
-wire::End Await(ZmqRuntime& runtime, Interruption& interruption) {
+wire::End Await(ZmqRuntime& runtime, const Job& job, Interruption& interruption) {
+  const Time begin = SteadyNow();
+  bool is_said = false;
   while (true) {
     if (interruption.Pending()) throw Interrupted();
+    if (!is_said && SteadyNow() - begin > kSilence) {
+      is_said = true;
+      std::cerr << WhomLeaveAsks(job, FLAGS_scheduler.empty() ? FLAGS_config : "") << std::endl;
+    }
     const std::optional<Envelope> envelope = runtime.mailbox().Take(kTick);
     if (!envelope) continue;
     if (envelope->kind != MessageKind::kEnd && envelope->kind != MessageKind::kFailed) continue;
@@ -68,6 +77,16 @@ wire::End Await(ZmqRuntime& runtime, Interruption& interruption) {
 }
 
 }  // namespace
+
+std::string WhomLeaveAsks(const Job& job, const std::string& config) {
+  const HostAndPort scheduler{job.cluster().scheduler_host(), job.cluster().scheduler_port()};
+  const std::string text = "asking the scheduler at " + scheduler.ToString() + " for up to " +
+                           std::to_string(static_cast<int>(ToSeconds(kDeadline))) + " s";
+  const std::string as_run = "out/" + job.name() + "/job.prototxt";
+  std::error_code none;
+  const bool is_meant = !config.empty() && !job.has_run() && std::filesystem::exists(as_run, none);
+  return is_meant ? text + "; of a job of `poseidon run`, give --config=" + as_run : text;
+}
 
 ExitCode LeaveVerb() {
   if (FLAGS_worker < 0)
@@ -95,7 +114,7 @@ ExitCode LeaveVerb() {
       std::make_unique<LeaveRequester>(
           std::move(request), SchedulerAddress(job.cluster()).Endpoint(kControlLane), kDeadline));
   runtime.Start();
-  const wire::End end = Await(runtime, interruption);
+  const wire::End end = Await(runtime, job, interruption);
   runtime.Stop();
   if (end.exit_code() != 0) throw Error(static_cast<ExitCode>(end.exit_code()), end.reason());
   std::cout << end.reason() << std::endl;

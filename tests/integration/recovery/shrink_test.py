@@ -146,7 +146,7 @@ class ElasticTest(RecoveryTest):
         run.await_output(rf"worker 0 \(.*\) left; {WORKERS} worker\(s\); goes on from iteration")
         said, code = self.leave(f"--config={self.path('out/job.prototxt')}", "--worker=3")
         self.assertRegex(
-            said, r"^worker 3 \(.*\) is about to leave; its process ends with code 0\n$"
+            said, r"(?m)^worker 3 \(.*\) is about to leave; its process ends with code 0$"
         )
         self.assertEqual(code, cluster.SUCCESS)
         self.assertEqual(joined.wait(), cluster.SUCCESS)

@@ -3,11 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <string>
 #include <utility>
 
 #include "cli/input/flags.h"
 #include "cli/input/output_directory.h"
+#include "cli/jobs/leave.h"
 #include "cli/jobs/run_hosts.h"
 #include "core/error.h"
 #include "tests/unit/temporary_directory.h"
@@ -60,6 +62,25 @@ TEST(RunConfigTest, ANameThatIsNoneOfADirectoryInOutIsRefused) {
   }
   FLAGS_out = "elsewhere";
   EXPECT_EQ(OutputDirectory("", "job.prototxt"), "elsewhere");
+}
+
+// The job has the port that was free then.
+TEST(RunConfigTest, WhoLetsAWorkerLeaveHearsOfTheConfigAsItWasRun) {
+  const TemporaryDirectory directory;
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(directory.path());
+  Job job;
+  job.set_name("mine");
+  job.mutable_cluster()->set_scheduler_host("node0");
+  const std::string asks = "asking the scheduler at node0:9700 for up to 20 s";
+  EXPECT_EQ(WhomLeaveAsks(job, "mine.prototxt"), asks);
+  directory.Write("out/mine/job.prototxt", "");
+  EXPECT_EQ(WhomLeaveAsks(job, "mine.prototxt"),
+            asks + "; of a job of `poseidon run`, give --config=out/mine/job.prototxt");
+  EXPECT_EQ(WhomLeaveAsks(job, ""), asks);
+  job.set_run(1);
+  EXPECT_EQ(WhomLeaveAsks(job, "out/mine/job.prototxt"), asks);
+  std::filesystem::current_path(before);
 }
 
 }  // namespace
