@@ -108,27 +108,35 @@ class Profile:
 
     def simulate(
         self,
-        workers: Sequence[int],
+        workers: Union[int, Sequence[int]],
         bandwidth: str = "10Gbps",
-        policies: Sequence[Union[str, LocalSteps]] = ("TIME",),
+        policies: Union[str, LocalSteps, Sequence[Union[str, LocalSteps]]] = ("TIME",),
         overlap: str = "backward",
         **options,
     ) -> List[Dict[str, Any]]:
-        """What training would take on so many workers, one result for each number and policy.
+        """What training would take on so many workers, one result for each number and policy; of both there may be one
+        or a sequence.
 
         Results are `poseidon simulate`'s: among others iteration_ms, compute_ms, images_per_second, speedup and
         efficiency; with `policy`, and `waiting`, the share of the time that workers do not compute. `overlap` and
         `options` are as plan's. A policy can be LocalSteps(...), for what DiLoCo would give; then an iteration is a
         step. Prints a table, in which MB are what the machine that moves most sends for an iteration.
         """
+        chosen = [policies] if isinstance(policies, (str, LocalSteps)) else list(policies)
+        for policy in chosen:
+            if not isinstance(policy, (str, LocalSteps)):
+                raise ConfigError(
+                    f"policies has {policy!r}; a policy is a name, as 'TIME', or LocalSteps(...)"
+                )
         results = []
-        print(
-            f"{'workers':>7}  {'policy':22}  {'iteration ms':>12}  {'samples/s':>10}  {'speedup':>8}  {'MB':>9}  "
-            f"{'waiting':>7}"
-        )
         for count in [workers] if isinstance(workers, int) else workers:
-            for policy in policies:
+            for policy in chosen:
                 result = self._ask("simulate", count, bandwidth, policy, overlap, options)
+                if not results:  # what is refused comes without a head
+                    print(
+                        f"{'workers':>7}  {'policy':22}  {'iteration ms':>12}  {'samples/s':>10}  {'speedup':>8}  "
+                        f"{'MB':>9}  {'waiting':>7}"
+                    )
                 waiting = 1 - result["gpu_busy"]
                 results.append({**result, "policy": policy, "waiting": waiting})
                 print(

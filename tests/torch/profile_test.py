@@ -2,7 +2,9 @@
 """A model's profile is what the planner and the simulator take; nothing in the model is changed."""
 
 import collections
+import contextlib
 import copy
+import io
 import re
 import sys
 import unittest
@@ -94,6 +96,32 @@ class ProfileTest(unittest.TestCase):
         for result in results:
             self.assertAlmostEqual(result["compute_ms"], compute, delta=0.01 * compute)
             self.assertGreaterEqual(result["iteration_ms"], 0.99 * compute)
+
+    def test_one_policy_needs_no_list(self):
+        layers = [mock.Mock(size=1)]
+        profile = psd.Profile(layers, [1.0], [1.0], 8)
+        asked = []
+
+        def ask(verb, workers, bandwidth, policy, overlap, options):
+            asked.append((workers, policy))
+            return collections.defaultdict(int, bytes_per_node={"sent": 0})
+
+        with mock.patch.object(profile, "_ask", ask):
+            profile.simulate(4, policies="TIME")
+            profile.simulate([4, 8], policies=psd.LocalSteps())
+            self.assertEqual(asked, [(4, "TIME"), (4, psd.LocalSteps()), (8, psd.LocalSteps())])
+            with self.assertRaisesRegex(psd.ConfigError, "policies has 7; a policy is a name"):
+                profile.simulate(4, policies=["TIME", 7])
+        self.assertEqual(len(asked), 3)
+
+    def test_what_is_refused_has_no_table(self):
+        profile = psd.Profile([], [], [], 8)
+        with (
+            contextlib.redirect_stdout(io.StringIO()) as printed,
+            self.assertRaisesRegex(psd.ConfigError, "overlap is 'sideways'"),
+        ):
+            profile.simulate(4, overlap="sideways")
+        self.assertEqual(printed.getvalue(), "")
 
     def test_local_steps_beside_policies(self):
         profile = self.profile_of(WidePerceptron)
