@@ -155,6 +155,15 @@ ExitCode Watch(const std::function<Json()>& source, bool json) {
   }
 }
 
+// Before anybody is asked, and in words without the temporary name that is written to first.
+void CheckPage(const std::string& path) {
+  const fs::path directory = fs::path(path).parent_path();
+  std::error_code unknown;
+  if (directory.empty() || fs::exists(directory, unknown) || unknown) return;
+  throw ConfigError("--page is " + path + ", and there is no directory " + directory.string() +
+                    "; make it, or name another file");
+}
+
 }  // namespace
 
 MonitorAddress MonitorOf(const std::string& directory, const std::string& token_file) {
@@ -183,6 +192,7 @@ ExitCode StatusVerb() {
   if (FLAGS_watch && !FLAGS_page.empty()) {
     throw ConfigError("--page writes a file once; leave --watch out, or open the monitor's page");
   }
+  CheckPage(FLAGS_page);
   const std::function<Json()> source = SourceOf(FLAGS_address);
   if (FLAGS_watch) return Watch(source, json);
   const Json status = source();

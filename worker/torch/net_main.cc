@@ -128,7 +128,11 @@ ExitCode TimeNet() {
   // What was measured for hours is not to be lost for the file's sake.
   if (!FLAGS_out.empty()) {
     const std::filesystem::path directory = std::filesystem::path(FLAGS_out).parent_path();
-    if (!directory.empty()) MakeDirectories(directory);
+    std::error_code none;
+    if (!directory.empty() && !std::filesystem::is_directory(directory, none)) {
+      MakeDirectories(directory);
+      std::cerr << "made the directory " << directory.string() << std::endl;
+    }
     CheckCanWrite(FLAGS_out);
   }
   const int all = kWarmup + FLAGS_iterations;

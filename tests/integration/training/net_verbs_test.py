@@ -133,7 +133,7 @@ class NetVerbsTest(lenet.LenetTest):
         twice = """layer { name: "relu1" type: "ReLU" bottom: "ip2" top: "ip2" }\n"""
         self.copy_net((r'layer {\n  name: "accuracy"', twice + r'layer {\n  name: "accuracy"'))
         self.copy_solver(("max_iter", "iter_size: 3 max_iter"))
-        profile = self.path("lenet.profile")
+        profile = self.path("new/lenet.profile")
         output = self.verb(
             "time",
             f"--solver={self.path('solver.prototxt')}",
@@ -141,6 +141,7 @@ class NetVerbsTest(lenet.LenetTest):
             "--batch=8",
             f"--out={profile}",
         )
+        self.assertIn(f"made the directory {self.path('new')}\n", output)
         self.assertIn("batch 8: ", output)
         with open(profile, encoding="utf-8") as file:
             text = file.read()

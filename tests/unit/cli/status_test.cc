@@ -1,6 +1,7 @@
 // Where `poseidon status DIR` asks, and what it shows whom.
 #include "cli/jobs/status.h"
 
+#include <gflags/gflags.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -132,6 +133,17 @@ class OnlyRunningJobTest : public testing::Test {
   const std::filesystem::path before_ = std::filesystem::current_path();
   const TemporaryDirectory directory_;
 };
+
+TEST_F(OnlyRunningJobTest, APageInADirectoryThatIsNotThereIsRefusedBefore) {
+  const gflags::FlagSaver saver;
+  std::ostringstream out;
+  const std::string page = directory_.Path("none/x.html");
+  EXPECT_EQ(MessageOf<ConfigError>([&] {
+              RunCommand({"status", "--page=" + page}, out);
+            }),
+            "--page is " + page + ", and there is no directory " + directory_.Path("none") +
+                "; make it, or name another file");
+}
 
 // `kill -9` of `poseidon run` leaves the file behind.
 TEST_F(OnlyRunningJobTest, IsNoneWhoseMonitorHasGone) {
