@@ -74,14 +74,15 @@ void CheckNumber(const LayerInput& input, const std::string& what, int number,
   }
 }
 
-// Caffe counts a blob's values in an int.
-void CheckShape(const LayerInput& input, const std::string& what, const Shape& shape) {
+// Caffe counts a blob's values in an int. `note` is added to what is said of too many.
+void CheckShape(const LayerInput& input, const std::string& what, const Shape& shape,
+                const std::string& note = "") {
   constexpr int64_t kMaxCount = std::numeric_limits<int32_t>::max();
   int64_t count = 1;
   for (const int64_t extent : shape) {
     if (extent < 1 || extent > kMaxCount / count) {
       input.Fail("", what + " would be " + ToString(shape) +
-                         "; expected extents of at least 1 and at most 2^31 - 1 values");
+                         "; expected extents of at least 1 and at most 2^31 - 1 values" + note);
     }
     count *= extent;
   }
@@ -189,10 +190,14 @@ class Describer {
 
   void CheckTops(const LayerInput& input, const LayerType& type, const std::vector<Shape>& tops) {
     std::set<std::string> own;
+    const std::string note =
+        options_.batch_size
+            ? "; the batch is that of training.batch_per_worker or --batch, not the net's"
+            : "";
     for (int i = 0; i < input.layer.top_size(); ++i) {
       const std::string& top = input.layer.top(i);
       const std::string field = "top." + std::to_string(i);
-      CheckShape(input, "top \"" + top + "\"", tops[i]);
+      CheckShape(input, "top \"" + top + "\"", tops[i], note);
       const bool in_place = i < input.layer.bottom_size() && input.layer.bottom(i) == top;
       if (in_place && !type.in_place) input.Fail(field, "this layer type can't work in place");
       if (!own.insert(top).second || (!in_place && shapes_.contains(top))) {

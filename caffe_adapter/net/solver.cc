@@ -178,8 +178,9 @@ Solver LoadSolver(const std::string& path) {
   return solver;
 }
 
-NetDescription DescribeNet(const SolverNet& net) {
+NetDescription DescribeNet(const SolverNet& net, std::optional<int64_t> batch_size) {
   DescribeOptions options;
+  options.batch_size = batch_size;
   options.state = net.state;
   options.locate = net.locate;
   return DescribeNet(net.net, net.phase, options);

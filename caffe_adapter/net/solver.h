@@ -37,8 +37,9 @@ struct Solver {
 // the caller's to obey.
 Solver LoadSolver(const std::string& path);
 
-// The description of a net of a solver.
-NetDescription DescribeNet(const SolverNet& net);
+// The description of a net of a solver, with the batch `batch_size` if it is given
+// (DescribeOptions).
+NetDescription DescribeNet(const SolverNet& net, std::optional<int64_t> batch_size = std::nullopt);
 
 // What people tell a test net by: its number, from 0, and the stages that its test_state says, as
 // "test net 1 (stage val)".

@@ -40,18 +40,24 @@ namespace {
 // second, and restarts are few: three of them last for three quarters of a minute.
 constexpr Duration kFirstJobBackoff = Seconds(15);
 
-// What training and its tests read is there.
+// Samples that a device processes at once, where the job says it.
+std::optional<int64_t> BatchOf(const Job& job) {
+  if (!job.training().has_batch_per_worker()) return std::nullopt;
+  return job.training().batch_per_worker() / job.cluster().devices_per_worker();
+}
+
+// What training and its tests read is there, and makes nets that can be computed.
 void CheckData(const JobConfig& config, const Solver& solver) {
-  const auto check = [&](const SolverNet& net) {
+  const auto check = [&](const SolverNet& net, std::optional<int64_t> batch) {
     try {
-      DescribeNet(net);
+      DescribeNet(net, batch);
     } catch (const DataError& error) {
       throw DataError(error.what() + HowToMakeData(config, net));
     }
   };
-  check(solver.train);
+  check(solver.train, BatchOf(config.job));
   if (solver.parameter.test_interval() <= 0) return;
-  for (const SolverNet& test : solver.tests) check(test);
+  for (const SolverNet& test : solver.tests) check(test, std::nullopt);
 }
 
 // What is to be said of the data of that job, if they can't be read: a sentence behind others.

@@ -221,6 +221,26 @@ TEST_F(CommandLine, AFileThatAFlagNamesAndThatIsNotThereIsBlamedOnTheFlag) {
   EXPECT_THAT(refusal("--snapshot=Latest"), EndsWith("; did you mean latest?"));
 }
 
+// And not when all nodes have joined.
+TEST_F(CommandLine, ABatchThatIsTooLargeIsRefusedBeforeAnythingStarts) {
+  const TemporaryDirectory directory;
+  const std::string net = directory.Write(
+      "net.prototxt",
+      "layer { name: 'x' type: 'Input' top: 'x' input_param { shape { dim: 2 dim: 3 } } } "
+      "layer { name: 'l' type: 'EuclideanLoss' bottom: 'x' bottom: 'x' }");
+  const std::string solver = directory.Write(
+      "solver.prototxt", "net: '" + net + "' base_lr: 0.1 lr_policy: 'fixed' max_iter: 1");
+  const std::string config =
+      directory.Write("job.prototxt", "cluster { workers: 1 servers: 1 } training { solver: '" +
+                                          solver + "' batch_per_worker: 2000000000 }");
+  EXPECT_EQ(Refusal({"run", "--config=" + config, "--out=" + directory.Path("out")}),
+            net +
+                ":1:1: layer \"x\" (Input): top \"x\" would be 2000000000 x 3; expected extents of "
+                "at least 1 and at most 2^31 - 1 values; the batch is that of "
+                "training.batch_per_worker or --batch, not the net's");
+  EXPECT_FALSE(std::filesystem::exists(directory.Path("out")));
+}
+
 // Else the job would run for as long as the cluster allows where nobody says how long.
 TEST_F(CommandLine, TheCommandThatSubmitsAScriptHasTheFlagsOfSbatch) {
   const TemporaryDirectory directory;
