@@ -1,12 +1,14 @@
-"""Just enough of ZeroMQ's protocol (ZMTP 3.0, mechanism NULL) and of Protobuf's encoding to send a
+"""Just enough of ZeroMQ's protocol (ZMTP 3.0, mechanism PLAIN) and of Protobuf's encoding to send a
 daemon messages that no node of ours would send."""
 
 import socket
 import struct
 
 # Signature, version 3.0, mechanism, no server, filler.
-GREETING = b"\xff" + bytes(8) + b"\x7f" + b"\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
-READY = b"\x05READY" + b"\x0bSocket-Type" + struct.pack(">I", 6) + b"DEALER"
+GREETING = b"\xff" + bytes(8) + b"\x7f" + b"\x03\x00" + b"PLAIN".ljust(20, b"\0") + bytes(32)
+HELLO = b"\x05HELLO" + bytes(2)  # neither a name nor a password
+WELCOME = b"\x07WELCOME"
+INITIATE = b"\x08INITIATE" + b"\x0bSocket-Type" + struct.pack(">I", 6) + b"DEALER"
 
 _MORE, _LONG, _COMMAND = 1, 2, 4
 
@@ -34,15 +36,15 @@ def shake_hands(port):
     """A connection on which messages can follow. A ConnectionError where the other end hangs up, as one does
     that wants a key."""
     connection = connect(port)
-    connection.sendall(GREETING)
+    connection.sendall(GREETING + frame(HELLO, _COMMAND))
     received = b""
-    while len(received) < len(GREETING):
-        part = connection.recv(len(GREETING) - len(received))
+    while len(received) < len(GREETING + frame(WELCOME)):
+        part = connection.recv(len(GREETING + frame(WELCOME)) - len(received))
         if not part:
             connection.close()
             raise ConnectionError(f"port {port} hangs up on strangers")
         received += part
-    connection.sendall(frame(READY, _COMMAND))
+    connection.sendall(frame(INITIATE, _COMMAND))
     connection.recv(256)  # its READY
     return connection
 

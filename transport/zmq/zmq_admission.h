@@ -1,5 +1,5 @@
-// Who may connect to a node: its answer to ZeroMQ's question about each new connection (ZAP, RFC
-// 27).
+// Who may connect to a node: its answer to ZeroMQ's question about each new connection that it
+// accepts (ZAP, RFC 27).
 #pragma once
 
 #include <string>

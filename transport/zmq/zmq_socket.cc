@@ -15,6 +15,12 @@
 namespace poseidon {
 namespace {
 
+// Who connects to a node without a key says this name, which nobody reads. It has ZeroMQ's
+// handshake be PLAIN, of whose ends only the one that has bound asks who comes. By NULL both would,
+// and ZeroMQ 4.3.4 ends the process where one that has been connected before, and is closed while
+// it is making its connection anew, asks again.
+constexpr const char* kName = "poseidon";
+
 // Threads that ZMQ_AFFINITY can name: it has 64 bits, bit 0 is control's and the heartbeats'.
 constexpr int kMaxDataIoThreads = 63;
 
@@ -52,8 +58,8 @@ void SetCommonOptions(zmq::socket_t& socket, const ZmqOptions& options, int lane
   socket.set(zmq::sockopt::maxmsgsize, options.max_frame_bytes + (options.key ? kCurveBytes : 0));
   socket.set(zmq::sockopt::ipv6, options.ipv6);
   SetKeepAlive(socket, options.silent_connection);
-  // With a ZAP domain ZeroMQ refuses peers of ZMTP 1 and 2. Those protocols have no handshake, so
-  // any garbage would pass as one of them and reach the socket.
+  // With a ZAP domain, or a mechanism other than NULL, ZeroMQ refuses peers of ZMTP 1 and 2. Those
+  // protocols have no handshake, so any garbage would pass as one of them and reach the socket.
   socket.set(zmq::sockopt::zap_domain, "poseidon");
   // Both of a connection's ends have the one key pair of the job.
   if (options.key) {
@@ -81,7 +87,11 @@ zmq::context_t MakeContext(const ZmqOptions& options) {
 zmq::socket_t MakeReceiver(zmq::context_t& context, const ZmqOptions& options, int lane) {
   zmq::socket_t socket(context, zmq::socket_type::router);
   SetCommonOptions(socket, options, lane);
-  if (options.key) socket.set(zmq::sockopt::curve_server, true);
+  if (options.key) {
+    socket.set(zmq::sockopt::curve_server, true);
+  } else {
+    socket.set(zmq::sockopt::plain_server, true);
+  }
   // Messages per peer that wait for the lane in memory; then TCP makes the peer wait. Each may be a
   // KV pair of megabytes that nothing overtakes, and hundreds of peers may send at once, so no more
   // than lets the I/O thread run ahead of the lane: 2 to 8 are equally fast at 64 KiB and 1 MiB.
@@ -95,7 +105,11 @@ zmq::socket_t MakeSender(zmq::context_t& context, const ZmqOptions& options, int
                          std::optional<Duration> lost_after) {
   zmq::socket_t socket(context, zmq::socket_type::dealer);
   SetCommonOptions(socket, options, lane);
-  if (options.key) socket.set(zmq::sockopt::curve_serverkey, options.key->public_key);
+  if (options.key) {
+    socket.set(zmq::sockopt::curve_serverkey, options.key->public_key);
+  } else {
+    socket.set(zmq::sockopt::plain_username, kName);
+  }
   // The window bounds what the socket holds; without a limit of its own a send never has to wait.
   socket.set(zmq::sockopt::sndhwm, 0);
   // Nobody sends to a DEALER of ours; whoever does is not read and soon waits.

@@ -31,8 +31,8 @@ def raw_attacks():
         zmtp.GREETING[:40],
         b"\x01\x00" + b"\x05hello",  # ZMTP 1.0
         zmtp.GREETING[:10] + b"\x01\x05" + bytes(100),  # ZMTP 2.0
-        zmtp.GREETING + b"\x04\xff" + noise(255),  # no READY
-        zmtp.GREETING.replace(b"NULL", b"ABCD"),
+        zmtp.GREETING + b"\x04\xff" + noise(255),  # no HELLO
+        zmtp.GREETING.replace(b"PLAIN", b"ABCDE"),
     )  # an unknown mechanism
 
 

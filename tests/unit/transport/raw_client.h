@@ -33,10 +33,16 @@ class RawClient {
   void Send(const std::string& bytes) {
     (void)!send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
   }
+  // Waits until so many bytes have come, and forgets them.
+  bool Receive(size_t bytes) {
+    BePatient();
+    char byte;
+    while (bytes > 0 && recv(fd_, &byte, 1, 0) == 1) --bytes;
+    return bytes == 0;
+  }
   // Waits until the other side has closed the connection.
   bool WaitForEnd() {
-    const timeval patience{30, 0};
-    setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+    BePatient();
     char buffer[4096];
     ssize_t got;
     do {
@@ -46,6 +52,11 @@ class RawClient {
   }
 
  private:
+  void BePatient() const {
+    const timeval patience{30, 0};
+    setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+  }
+
   int fd_;
   bool connected_ = false;
 };

@@ -29,20 +29,31 @@ using testing::SizeIs;
 
 constexpr int64_t kMaxFrame = 1 << 20;
 
-// A greeting and a READY command of ZMTP 3.0 with the NULL mechanism.
-std::string Handshake() {
+using std::string_literals::operator""s;
+
+std::string Command(const std::string& body) {
+  return '\x04' + std::string(1, static_cast<char>(body.size())) + body;
+}
+
+// The first that a peer says: a greeting and a HELLO command of ZMTP 3.0 with the PLAIN mechanism.
+std::string Hello() {
   std::string greeting(64, '\0');
   greeting[0] = '\xff';
   greeting[9] = '\x7f';
   greeting[10] = 3;
-  greeting.replace(12, 4, "NULL");
-  using std::string_literals::operator""s;
-  const std::string ready =
-      "\x05READY"
-      "\x0bSocket-Type"
-      "\0\0\0\x06"
-      "DEALER"s;
-  return greeting + '\x04' + static_cast<char>(ready.size()) + ready;
+  greeting.replace(12, 5, "PLAIN");
+  return greeting + Command("\x05HELLO\0\0"s);
+}
+
+// What comes next are messages.
+void ShakeHands(RawClient& client) {
+  client.Send(Hello());
+  ASSERT_TRUE(client.Receive(64 + Command("\x07WELCOME").size()));
+  client.Send(
+      Command("\x08INITIATE"
+              "\x0bSocket-Type"
+              "\0\0\0\x06"
+              "DEALER"s));
 }
 
 // A node whose four lanes give all they get to the application, and a peer of good manners.
@@ -88,21 +99,22 @@ TEST_F(ZmqHostile, EndsConnectionsThatDoNotSpeakZeroMq) {
   noise[0] = 'x';
   const std::string huge("\xff\x7f\xff\xff\xff\xff\xff\xff\xff\x00more", 14);  // a frame of ZMTP 1
   const std::string version_2("\xff\0\0\0\0\0\0\0\x01\x7f\x01\x05", 12);
-  const std::string old = Handshake().substr(0, 10) + '\x01' + noise;
-  std::string mechanism = Handshake();
-  mechanism.replace(12, 4, "CURV");
-  const std::string unready = Handshake().substr(0, 64) + std::string("\x04\x05HELLO");
-  const std::string huge_frame =
-      Handshake() + std::string("\x02\x7f\xff\xff\xff\xff\xff\xff\xff", 9);
+  const std::string old = Hello().substr(0, 10) + '\x01' + noise;
+  std::string mechanism = Hello();
+  mechanism.replace(12, 5, "CURVE");
+  const std::string null = std::string(mechanism).replace(12, 5, "NULL\0"s);
+  const std::string malformed = Hello().substr(0, 64) + std::string("\x04\x05HELLO");
+  const std::string huge_frame("\x02\x7f\xff\xff\xff\xff\xff\xff\xff", 9);
   const std::string over_the_limit =
-      Handshake() + std::string("\x02\0\0\0\0\0\x10\0\x01", 9) + std::string(4096, 'x');
+      std::string("\x02\0\0\0\0\0\x10\0\x01", 9) + std::string(4096, 'x');
   const LogLines log;
   int64_t rejected = 0;
   for (const std::string& bytes : {noise, std::string("GET / HTTP/1.1\r\n\r\n"), huge, version_2,
-                                   old, mechanism, unready, huge_frame, over_the_limit}) {
+                                   old, mechanism, null, malformed, huge_frame, over_the_limit}) {
     for (int lane = 0; lane < 4; ++lane) {
       RawClient client(node_.endpoint(lane));
       ASSERT_TRUE(client.connected());
+      if (bytes == huge_frame || bytes == over_the_limit) ShakeHands(client);
       client.Send(bytes);
       EXPECT_TRUE(client.WaitForEnd()) << rejected;
       ++rejected;
@@ -124,10 +136,10 @@ TEST_F(ZmqHostile, EndsConnectionsThatDoNotSpeakZeroMq) {
 TEST_F(ZmqHostile, BearsConnectionsThatSayNothingOrStopHalfway) {
   const LogLines log;
   int64_t rejected = 0;
-  for (size_t length = 0; length <= Handshake().size(); length += 7) {
+  for (size_t length = 0; length <= Hello().size(); length += 7) {
     RawClient silent(node_.endpoint(kFirstDataLane));
     ASSERT_TRUE(silent.connected());
-    silent.Send(Handshake().substr(0, length));
+    silent.Send(Hello().substr(0, length));
     ExpectUnharmed();
     ++rejected;
   }
@@ -156,6 +168,7 @@ TEST_F(ZmqHostile, DropsMalformedFrames) {
   zmq::context_t context;
   for (int lane = 0; lane < 4; ++lane) {
     zmq::socket_t dealer(context, zmq::socket_type::dealer);
+    dealer.set(zmq::sockopt::plain_username, "stranger");
     dealer.connect(node_.endpoint(lane));
     for (const auto& frames : bad) {
       for (size_t i = 0; i < frames.size(); ++i) {
