@@ -51,15 +51,15 @@ class MappedFile {
     const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
     struct stat status {};
     if (file < 0 || fstat(file, &status) != 0) {
-      const std::string reason = std::strerror(errno);
+      const int error = errno;
       if (file >= 0) close(file);
-      throw DataError("can't read " + path + ": " + reason);
+      ThrowReadError(path, error, ExitCode::kDataError);
     }
     size_ = static_cast<uint64_t>(status.st_size);
     if (size_ > 0) data_ = mmap(nullptr, size_, PROT_READ, MAP_SHARED, file, 0);
-    const std::string reason = std::strerror(errno);
+    const int error = errno;
     close(file);
-    if (data_ == MAP_FAILED) throw DataError("can't read " + path + ": " + reason);
+    if (data_ == MAP_FAILED) ThrowReadError(path, error, ExitCode::kDataError);
   }
   ~MappedFile() {
     if (data_) munmap(data_, size_);

@@ -9,6 +9,7 @@
 
 #include "caffe_adapter/convert/dataset_writer.h"
 #include "caffe_adapter/data/dataset.h"
+#include "caffe_adapter/stores/lmdb_check.h"
 #include "caffe_adapter/stores/lmdb_environment.h"
 #include "core/error.h"
 #include "tests/unit/failing_call.h"
@@ -171,6 +172,19 @@ TEST(CheckLmdbTest, WhatMayPassIsNoFaultOfTheData) {
   for (const int lasting : {ENOENT, EACCES, EINVAL, kCorrupted}) {
     EXPECT_EQ(code_of(lasting), ExitCode::kDataError) << lasting;
   }
+}
+
+TEST_F(CaffeDatasetTest, AFileThatCanNotBeMappedForAMomentIsNoFaultOfTheData) {
+  constexpr uint32_t kSize = uint32_t{1} << 30;  // more than any other part of memory takes at once
+  const std::string file = directory_.Write("db/data.mdb", "");
+  fs::resize_file(file, kSize);  // takes no space
+  std::string message;
+  std::thread([&] {
+    BreakCall({.number = SYS_mmap, .error = ENOMEM, .argument = 1, .least = kSize});
+    message = MessageOf<Error>([&] { CheckLmdbPages(file, Records::kAll); });
+  }).join();
+  EXPECT_EQ(message,
+            "can't read " + file + ": Cannot allocate memory; this may pass, so try again");
 }
 
 TEST_F(CaffeDatasetTest, OnlyADatabaseIsReplaced) {
