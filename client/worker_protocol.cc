@@ -95,12 +95,12 @@ bool WorkerProtocol::IsOfPresentPlan(const Envelope& envelope) const {
 void WorkerProtocol::OnJoined(const Envelope& envelope, Outbox& outbox) {
   wire::View view;
   CHECK(view.ParseFromString(envelope.body.ToString()));
-  const bool is_later = view.epoch() != epoch_;
+  const bool is_later = phase_ != Phase::kJoining && view.epoch() != epoch_;
   rank_ = view.your_rank();
   epoch_ = view.epoch();
   if (phase_ == Phase::kJoining) phase_ = Phase::kDeclaring;
-  // Under a later view it is told to start. Its iterations come first then: once all have finished,
-  // the scheduler hears nobody any more.
+  if (is_later) awaits_start_ = true;
+  // Under a later view all say by themselves that they are ready.
   if (phase_ != Phase::kFinished || !is_later) SayAgain(outbox);
 }
 
@@ -223,16 +223,21 @@ void WorkerProtocol::RestoreOptimizerState(std::vector<float> state) {
 
 void WorkerProtocol::Begin(Outbox& outbox) {
   CHECK(phase_ == Phase::kPreparing);
+  SayReady(outbox);
+  phase_ = Phase::kStarting;
+}
+
+void WorkerProtocol::SayReady(Outbox& outbox) const {
   Envelope ready;
   ready.kind = MessageKind::kLocalReady;
   ready.step = static_cast<uint32_t>(plan().number());
   ready.to = Here(kControlLane);
   outbox.Send(std::move(ready));
-  phase_ = Phase::kStarting;
 }
 
 void WorkerProtocol::OnStart(const Envelope& envelope, Outbox& outbox) {
   if (context_ == nullptr || envelope.step != static_cast<uint32_t>(plan().number())) return;
+  awaits_start_ = false;
   ReportAgain(envelope.iteration, outbox);
   if (leaves_) SendLeave(outbox);  // it may be another scheduler
   if (phase_ != Phase::kStarting) return;
@@ -253,6 +258,9 @@ void WorkerProtocol::ReportAgain(int64_t from, Outbox& outbox) const {
 }
 
 void WorkerProtocol::SayFinished(Outbox& outbox) const {
+  // What it did comes first, and with the start: once all have finished, the scheduler hears nobody
+  // any more. It may have started the others already, and what it sent to this worker may be lost.
+  if (awaits_start_) return SayReady(outbox);
   SendToScheduler(SameAgain(MessageKind::kFinished, report_), outbox);
 }
 

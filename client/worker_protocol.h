@@ -178,9 +178,13 @@ class WorkerProtocol {
   void TakeStartAfterHold(const std::shared_ptr<SyncContext>& before);
   // Where training has not begun, what it goes on from is what it was.
   void RestoreStart();
+  // To the node's control lane, which tells the scheduler; the start comes then, once more if need
+  // be.
+  void SayReady(Outbox& outbox) const;
   void OnStart(const Envelope& envelope, Outbox& outbox);
   // What may have been lost with a scheduler: how iterations from `from` on went, and the report.
   void ReportAgain(int64_t from, Outbox& outbox) const;
+  // While the start under a later view is awaited: that it is ready for that.
   void SayFinished(Outbox& outbox) const;
   void OnOptimizerState(const Envelope& envelope, Outbox& outbox);
   void OnPauseRequest(Outbox& outbox);
@@ -223,8 +227,9 @@ class WorkerProtocol {
   uint64_t epoch_ = 0;
   int rank_ = -1;
   int64_t iteration_ = 0;
-  bool plan_waits_ = false;   // it has come before the model was declared
-  bool stops_there_ = false;  // where pause_ has been agreed
+  bool awaits_start_ = false;  // under a later view than that of the last one
+  bool plan_waits_ = false;    // it has come before the model was declared
+  bool stops_there_ = false;   // where pause_ has been agreed
   bool stops_ = false;
   bool snapshot_wanted_ = false;
   bool leaves_ = false;

@@ -45,8 +45,28 @@ TEST_F(WorkerReportsTest, HasFinishedOnlyWhenItHasToldWhatItDid) {
   EXPECT_THAT(Sent(), ElementsAre(MessageKind::kFinished));
   Join(kEpoch + 1);  // another scheduler, to which the others may have said that they are ready
   EXPECT_THAT(Sent(), IsEmpty());
+  Join(kEpoch + 1);  // cut off again, and the start may be lost with what was sent
+  EXPECT_THAT(Sent(), ElementsAre(MessageKind::kLocalReady));
   Receive(Message(MessageKind::kStart, 0));
   EXPECT_THAT(Sent(), ElementsAre(MessageKind::kProgress, MessageKind::kFinished));
+  Join(kEpoch + 1);
+  EXPECT_THAT(Sent(), ElementsAre(MessageKind::kFinished));
+}
+
+TEST_F(WorkerReportsTest, EndsTheTrainingOnlyWhenItHasToldAnotherSchedulerWhatItDid) {
+  recovers_ = true;
+  StartTraining();
+  Iterate();
+  EndIteration(2);
+  Join(kEpoch + 1);
+  Iterate();
+  EndIteration(2);
+  Sent();
+  protocol_.Finish({}, outbox_);
+  EXPECT_THAT(Sent(), ElementsAre(MessageKind::kLocalReady));
+  Receive(Message(MessageKind::kStart, 0));
+  EXPECT_THAT(Sent(),
+              ElementsAre(MessageKind::kProgress, MessageKind::kProgress, MessageKind::kFinished));
 }
 
 TEST_F(WorkerReportsTest, RemembersIterationsOnlyWhereTheJobRecovers) {
