@@ -70,8 +70,8 @@ struct Multipliers {
 // (stepsize 0 for "step"), a negative stepvalue, momentum or another decay outside [0, 1),
 // momentum for a type that has none, delta not above 0 where the type divides by it, a negative or
 // infinite number. Names the solver's field; fields that the type or policy does not read are not
-// checked. Stricter than Caffe, which takes gamma or power 0 and then stops learning, or never
-// lowers the rate, and delta 0 and then makes parameters NaN, without a word.
+// checked. Stricter than Caffe, which takes, without a word, delta 0 and then makes parameters NaN,
+// and gamma 0: "step", "exp" and "multistep" then stop learning, and "inv" never lowers the rate.
 void Validate(const UpdateRule& rule);
 
 // How many steps of lr_policy "multistep" have been taken in iteration `iteration`. As in Caffe, a
