@@ -8,7 +8,6 @@
 #include <numeric>
 
 #include "core/error.h"
-#include "core/files/regular_file.h"
 #include "core/message_limit.h"
 #include "core/parameter_hash.h"
 #include "core/steady_now.h"
@@ -95,19 +94,16 @@ void Trainer::SetFirstValues() {
   if (leads) engine.FillParameters();
   // Whoever leads after a loss tests with them.
   for (const std::string& path : options_.weights) engine.ReadTestLayers(path);
-  // What the model lacks never changes and is not sent, so every worker reads it for itself.
+  // What the model lacks never changes and is not sent, so every worker reads it for itself; but
+  // who comes later is sent it, and its own files may be gone or damaged.
   if (engine.net() != nullptr && (leads || HasParametersBesideModel())) {
     CheckSameStart();
     NetValues values = engine.Values();
     if (options_.from) {
       // It has all values, and the files that its training began with may be gone.
       ReadSnapshotValues(*options_.from, *engine.net(), values);
-    } else {
+    } else if (!GetsValuesBesideModel()) {
       for (const std::string& path : options_.weights) {
-        if (IsMissing(path) && GetsValuesBesideModel()) {
-          LOG(INFO) << path << " is not here; its values come from another worker";
-          continue;
-        }
         const CopiedLayers copied = ReadCaffemodel(path, *engine.net(), values);
         if (leads) Tell("starting from the values of " + path + ": " + ToString(copied));
       }

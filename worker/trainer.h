@@ -40,7 +40,7 @@ struct TrainerOptions {
 class Trainer {
  public:
   // The net is bound to the session, which has declared its model. Sets the first values; throws
-  // DataError if a file of theirs does not fit or is missing, though no other worker has its
+  // DataError if a file of theirs does not fit or can't be read, though no other worker sends its
   // values, and Error where worker 0 can't write its snapshots. `model` is what was declared: the
   // net's, with what the job's recipe changes.
   Trainer(WorkerNet& net, WorkerSession& session, const ModelSpec& model,

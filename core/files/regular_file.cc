@@ -6,8 +6,6 @@
 
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
-#include <system_error>
 
 #include "core/paths/passing_error.h"
 
@@ -101,11 +99,6 @@ std::string ReadAtMost(const RegularFile& file, int64_t most) {
 }
 
 }  // namespace
-
-bool IsMissing(const std::string& path) {
-  std::error_code unknown;
-  return !std::filesystem::exists(path, unknown) && !unknown;
-}
 
 void ThrowReadError(const std::string& path, int error, ExitCode code) {
   const std::string message = "can't read " + path + ": " + std::strerror(error);

@@ -26,10 +26,6 @@ constexpr int64_t kMostFileBytes = int64_t{4} << 30;
 //   std::ifstream stream(path);  // neither waits for ever nor has no end
 int64_t CheckRegularFile(const std::string& path, ExitCode code);
 
-// Whether there is nothing at `path`. Not where that can't be found out: who reads it then says
-// why.
-bool IsMissing(const std::string& path);
-
 // Throws for a regular file that can't be read, `error` being the system's number of the reason: as
 // CheckRegularFile does.
 [[noreturn]] void ThrowReadError(const std::string& path, int error, ExitCode code);

@@ -12,7 +12,6 @@
 #include "caffe_adapter/data/fingerprint.h"
 #include "caffe_adapter/files/caffemodel.h"
 #include "core/error.h"
-#include "core/files/regular_file.h"
 
 namespace poseidon {
 namespace {
@@ -88,19 +87,29 @@ std::vector<bool> LayersBesideModel(const Engine& engine) {
   return beside;
 }
 
+// Returns whether all files can be read and fit. Whoever needs them, at the job's start, says why
+// not when it sets its values.
+bool TryReadWeights(const std::vector<std::string>& weights, const NetDescription& net,
+                    NetValues& values) {
+  try {
+    for (const std::string& path : weights) ReadCaffemodel(path, net, values);
+  } catch (const DataError&) {
+    return false;
+  }
+  return true;
+}
+
 std::optional<uint64_t> HashOfUntrained(const Engine& engine,
                                         const std::vector<std::string>& weights,
                                         const std::optional<FoundSnapshot>& from) {
   if (engine.net() == nullptr) return std::nullopt;
   const std::vector<bool> beside = LayersBesideModel(engine);
   if (std::ranges::find(beside, true) == beside.end()) return std::nullopt;
-  // Whoever needs such a file at the job's start says so when it sets its values.
-  if (!from && std::ranges::any_of(weights, IsMissing)) return std::nullopt;
   NetValues values = engine.UntrainedValues();
   if (from) {
     ReadSnapshotValues(*from, *engine.net(), values);
-  } else {
-    for (const std::string& path : weights) ReadCaffemodel(path, *engine.net(), values);
+  } else if (!TryReadWeights(weights, *engine.net(), values)) {
+    return std::nullopt;
   }
   uint64_t hash = 0;
   for (size_t l = 0; l < beside.size(); ++l) {

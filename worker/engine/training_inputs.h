@@ -24,9 +24,9 @@ uint64_t HashOfNet(const NetDescription& net);
 
 // What the engine reads, draws and computes, the snapshot that training goes on from, and with
 // which values that are not trained it starts: those of the snapshot, or else of the files, which
-// are read for it, else the engine's; unset where one of the files is missing, as who comes to a
-// job later may lack it. Before the engine's parameters are bound. Throws DataError for a file that
-// can't be read or does not fit.
+// are read for it, else the engine's; unset where one of these can't be read or does not fit, as
+// who comes to a job later needs none of them. Before the engine's parameters are bound. Throws
+// DataError for another file, of the net's or the snapshot's, that can't be read or does not fit.
 wire::TrainingInputs InputsOf(const Engine& engine, const std::vector<std::string>& weights,
                               const std::optional<FoundSnapshot>& from);
 

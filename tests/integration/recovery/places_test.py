@@ -331,20 +331,24 @@ class StatisticsTest(RecoveryTest):
         self.assertAlmostEqual(summary["test_loss"], reference["test_loss"], delta=0.1)
 
     def test_who_lacks_the_weights(self):
-        """Whoever takes a place gets their values from the others."""
+        """Whoever takes a place gets their values from the others, whether it has no file or a damaged one."""
         self.begin()
         weights = self.path(f"normalized_iter_{self.BEGUN}.caffemodel")
         self.snapshot = f'weights: "{weights}"'
         run = self.start_run(self.config())
         run.await_output(tested_at(TEST_INTERVAL))
-        os.remove(weights)
+        os.truncate(weights, os.path.getsize(weights) // 2)
         self.kill("worker-1")
+        run.await_output(r"lost worker 1 (.*\n)+goes on from iteration")
+        os.remove(weights)
+        self.kill("worker-0")
         self.assertEqual(run.wait(), cluster.SUCCESS, run.output())
         self.assert_same_parameters(self.read_json("out/summary.json"), WORKERS)
-        with open(self.path("out/logs/worker-1.restart-1.log"), encoding="utf-8") as file:
-            log = file.read()
-        self.assertIn(f"{weights} is not here; its values come from another worker", log)
-        self.assertRegex(log, r"has another worker's values of what is not trained, \d+ numbers")
+        for name in ("worker-1", "worker-0"):
+            with open(self.path(f"out/logs/{name}.restart-1.log"), encoding="utf-8") as log:
+                self.assertRegex(
+                    log.read(), r"has another worker's values of what is not trained, \d+ numbers"
+                )
 
     def begin(self):
         """Has trainings begin at a snapshot, with a layer that is not trained and values of another seed in it."""

@@ -56,16 +56,6 @@ TEST(RegularFile, DirectoriesAndMissingFilesAreNamed) {
             "");
 }
 
-TEST(RegularFile, IsMissingOnlyIfThatIsKnown) {
-  const TemporaryDirectory directory;
-  const std::string file = directory.Write("file", "");
-  EXPECT_FALSE(IsMissing(file));
-  EXPECT_FALSE(IsMissing(directory.Path("")));
-  EXPECT_TRUE(IsMissing(directory.Path("nothing")));
-  EXPECT_TRUE(IsMissing(directory.Path("nowhere/nothing")));
-  EXPECT_FALSE(IsMissing(directory.Path(std::string(300, 'x')))) << "no file system says so";
-}
-
 // Data may be on a disk or a file server that has failed for a moment: a job is to be run again.
 TEST(RegularFile, WhatMayPassIsNoFaultOfTheFiles) {
   // The first page of a process has no memory, so reading it is an error of input and output.

@@ -140,7 +140,7 @@ class FrozenLayerEngine : public ReplayEngine {
 };
 
 // Who comes later gets these values from the others; at the job's start the trainer needs the file.
-TEST(InputsOfTest, ValuesOfAMissingFileAreNotDeclared) {
+TEST(InputsOfTest, ValuesOfAFileThatCanNotBeReadAreNotDeclared) {
   const TemporaryDirectory directory;
   const FrozenLayerEngine engine;
   engine.Write(directory.Path("one"), 1);
@@ -151,9 +151,14 @@ TEST(InputsOfTest, ValuesOfAMissingFileAreNotDeclared) {
   const wire::TrainingInputs inputs = inputs_with({directory.Path("one")});
   EXPECT_TRUE(inputs.has_untrained());
   EXPECT_NE(inputs.untrained(), inputs_with({directory.Path("two")}).untrained());
-  const wire::TrainingInputs missing = inputs_with({directory.Path("one"), directory.Path("gone")});
-  EXPECT_FALSE(missing.has_untrained());
-  EXPECT_EQ(missing.net(), inputs.net());
+  const std::string cut_off = directory.Path("cut off");
+  engine.Write(cut_off, 1);
+  std::filesystem::resize_file(cut_off, std::filesystem::file_size(cut_off) - 1);
+  for (const std::string& bad : {directory.Path("gone"), cut_off}) {
+    const wire::TrainingInputs without = inputs_with({directory.Path("one"), bad});
+    EXPECT_FALSE(without.has_untrained()) << bad;
+    EXPECT_EQ(without.net(), inputs.net()) << bad;
+  }
 }
 
 }  // namespace
