@@ -1,13 +1,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
 
+#include <cerrno>
 #include <set>
+#include <thread>
 
 #include "caffe_adapter/convert/convert.h"
 #include "caffe_adapter/convert/image.h"
 #include "caffe_adapter/data/dataset.h"
 #include "caffe_adapter/files/caffemodel.h"
 #include "core/error.h"
+#include "tests/unit/failing_call.h"
 #include "tests/unit/temporary_directory.h"
 
 namespace poseidon {
@@ -241,7 +245,16 @@ TEST_F(CaffeConvertTest, AConversionThatFailsLeavesNoDatabase) {
               HasSubstr("test_batch.bin: label 10"));
   EXPECT_EQ(left(), 0);
   directory_.Write("test_batch.bin", batch);
-  directory_.Write("out/mean.binaryproto/file", "");  // the mean can't be written
+  std::string message;
+  std::thread([&] {
+    constexpr uint32_t kMeanBytes = 4 * 3072;  // as floats; LMDB does not write by this call
+    BreakCall({.number = SYS_write, .error = ENOSPC, .argument = 2, .least = kMeanBytes});
+    message = MessageOf<Error>([&] { ConvertCifar10(files_); });
+  }).join();
+  EXPECT_THAT(message, HasSubstr("can't write " + files_.out + "/mean.binaryproto"));
+  EXPECT_THAT(message, HasSubstr("No space left on device"));
+  EXPECT_EQ(left(), 0) << "the databases were ready, and have not got their names";
+  directory_.Write("out/mean.binaryproto/file", "");  // seen before the first batch is read
   files_.replace = true;
   EXPECT_THROW(ConvertCifar10(files_), ConfigError);
   EXPECT_EQ(left(), 1);
