@@ -73,6 +73,8 @@ class Roster {
   // asked. It is to ask again, until one of them is dropped or all are heard. No more wait so than
   // there are ranks.
   bool HolderMayBeGone(const wire::Register& request, Time now);
+  // Whether the process with this incarnation waits so.
+  bool AwaitsHolder(uint64_t incarnation) const { return asked_.contains(incarnation); }
 
   bool complete() const;
   // Admitted nodes, servers and workers by rank.

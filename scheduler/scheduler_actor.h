@@ -222,6 +222,9 @@ class SchedulerActor : public Actor {
   bool OnLateRegister(const wire::Register& request, bool late, Outbox& outbox);
   // Who was started in a dead one's place tells of that death.
   void TakeWordOfDeath(const wire::Register& request, Outbox& outbox);
+  // Perhaps it was started for one that has died: while nodes gather, nobody else says so. True if
+  // it is to ask again.
+  bool AwaitsHolder(const wire::Register& request, Time now);
   // Whether it was started in place of a process whose rank another one has by now.
   bool ComesTooLate(const wire::Register& request) const;
   // All nodes of the roster are the view of this number from now on.

@@ -50,8 +50,7 @@ void SchedulerActor::OnRegister(const Envelope& envelope, Outbox& outbox) {
     spares_.Forget(request.replaces());
   }
   if (KeepsAsSpare(request, outbox) || OnLateRegister(request, late, outbox)) return;
-  // Perhaps it was started for one that has died: while nodes gather, nobody else says so.
-  if (phase_ == Phase::kGathering && roster_.HolderMayBeGone(request, outbox.now)) return;
+  if (phase_ == Phase::kGathering && AwaitsHolder(request, outbox.now)) return;
   const Roster::Answer answer = roster_.Register(request, outbox.now);
   if (!answer.admitted) return Refuse(request.node(), answer.refusal, outbox);
   if (answer.news && phase_ != Phase::kGathering && !Recovers()) {
@@ -111,6 +110,19 @@ bool SchedulerActor::ComesTooLate(const wire::Register& request) const {
   const uint64_t dead = request.replaces();
   return dead != 0 && (roster_.WasForgotten(dead) || spares_.Has(dead)) &&
          roster_.IsTaken(request) && !roster_.Find(request.incarnation());
+}
+
+bool SchedulerActor::AwaitsHolder(const wire::Register& request, Time now) {
+  const bool known = roster_.AwaitsHolder(request.incarnation());
+  if (!roster_.HolderMayBeGone(request, now)) return false;
+  if (!known && options_.logs_members) {
+    const bool any = request.node().rank() < 0;
+    LOG(INFO) << Describe(request.node())
+              << " is not answered yet: " << (any ? "all ranks are taken" : "its rank is taken")
+              << "; it gets " << (any ? "one whose holder" : "it if its holder")
+              << " is not heard any more";
+  }
+  return true;
 }
 
 void SchedulerActor::Admit(const Roster::Answer& answer, Outbox& outbox) {

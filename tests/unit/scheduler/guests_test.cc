@@ -1,5 +1,5 @@
 // Who is answered by a scheduler without being a node of its job: those that are refused, and
-// `poseidon leave`.
+// `poseidon leave`. And who is not, for a while.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,6 +8,7 @@
 #include <string>
 
 #include "scheduler/spares.h"
+#include "tests/unit/log_lines.h"
 #include "tests/unit/scheduler/scheduler_testing.h"
 
 namespace poseidon {
@@ -86,6 +87,19 @@ TEST_F(GuestsTest, OneThatCanBeNoNodeIsNotAnswered) {
   AskThatLeaves(kWorkers[0], Guest(Role::kWorker, "tcp://127.0.0.1:1"));
   EXPECT_EQ(outbox_.routes.size(), 1u);
   EXPECT_TRUE(HasSent(MessageKind::kLeave));
+}
+
+// It asks every second, and its own log can only say that nobody answers.
+TEST_F(GuestsTest, WhoWaitsForTheWordOfItsRanksHolderIsLoggedOnce) {
+  Register(kWorkers[0], 2);
+  const LogLines log;
+  for (int second = 0; second < 3; ++second) {
+    Register(kWorkers[0], 10);
+    EXPECT_TRUE(outbox_.messages.empty());
+  }
+  EXPECT_THAT(log.lines(),
+              testing::ElementsAre("worker 0 (node, process 0) is not answered yet: its rank is "
+                                   "taken; it gets it if its holder is not heard any more"));
 }
 
 // Whose scheduler had the port before.
