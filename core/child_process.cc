@@ -28,7 +28,7 @@ namespace {
 constexpr int kCanNotStart = 127;
 
 // Where programs are for who has no PATH, as for a shell without one.
-constexpr const char* kUsualPath = "/usr/bin:/bin";
+constexpr const char* kUsualPath = "/usr/local/bin:/usr/bin:/bin";
 // Where the programs of administrators are, which other users' PATH lacks.
 constexpr const char* kRootsPath = "/usr/sbin:/sbin";
 

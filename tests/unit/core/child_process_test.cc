@@ -15,6 +15,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <optional>
@@ -287,6 +288,22 @@ TEST_F(ChildProcessTest, FindsProgramsWithoutAPath) {
   const std::string path = std::getenv("PATH");
   unsetenv("PATH");
   EXPECT_THAT(FindProgram("sh"), HasSubstr("/bin/sh"));
+  setenv("PATH", path.c_str(), 1);
+}
+
+// Those that somebody has installed by hand come first, as for a shell.
+TEST_F(ChildProcessTest, FindsLocalProgramsWithoutAPath) {
+  const std::string directory = "/usr/local/bin/";
+  std::string program;
+  std::error_code none;
+  for (const auto& entry : std::filesystem::directory_iterator(directory, none)) {
+    const std::string name = entry.path().filename().string();
+    if (access(entry.path().c_str(), X_OK) == 0) program = name;
+  }
+  if (program.empty()) GTEST_SKIP() << "no program is in " << directory;
+  const std::string path = std::getenv("PATH");
+  unsetenv("PATH");
+  EXPECT_EQ(FindProgram(program), directory + program);
   setenv("PATH", path.c_str(), 1);
 }
 
