@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdint>
 #include <random>
 
@@ -17,19 +18,20 @@ void SharePort(int bound) {
   setsockopt(bound, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
 }
 
-// A socket that has the port on all addresses; -1 if somebody else has it. `shared`: only if
-// somebody else listens there.
+// A socket that has the port on all addresses, or the negative errno, which is EADDRINUSE if
+// somebody else has it. `shared`: only if somebody else listens there.
 int BoundTo(int port, bool shared) {
   const int bound = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (bound < 0) return -1;
+  if (bound < 0) return -errno;
   if (shared) SharePort(bound);
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_ANY);
   address.sin_port = htons(static_cast<uint16_t>(port));
   if (bind(bound, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) {
+    const int failure = errno;
     close(bound);
-    return -1;
+    return -failure;
   }
   // Only now: with it a port that another pair has could be bound, too.
   SharePort(bound);
@@ -38,13 +40,13 @@ int BoundTo(int port, bool shared) {
 
 }  // namespace
 
-bool CanListenAtPair(int first) {
+bool IsPairTaken(int first) {
   for (const int port : {first, first + 1}) {
     const int probe = BoundTo(port, /*shared=*/true);
-    if (probe < 0) return false;
-    close(probe);
+    if (probe == -EADDRINUSE) return true;
+    if (probe >= 0) close(probe);
   }
-  return true;
+  return false;
 }
 
 PortPair::PortPair() {

@@ -15,8 +15,9 @@
 
 namespace poseidon {
 
-// Whether nobody listens at these two, the first and the next one, so that a scheduler could.
-bool CanListenAtPair(int first);
+// Whether somebody listens at one of these two, the first and the next one. Where it can't be found
+// out, as at ports that this user may not have, whoever is to listen there tells why it can't.
+bool IsPairTaken(int first);
 
 class PortPair {
  public:

@@ -229,7 +229,7 @@ class Doctor {
       return;
     }
     const int port = job.cluster().scheduler_port();
-    if (job.cluster().has_scheduler_port() && !CanListenAtPair(port)) {
+    if (job.cluster().has_scheduler_port() && IsPairTaken(port)) {
       job.mutable_cluster()->clear_scheduler_port();
       findings_.push_back({FindingLevel::kWarning, "ports",
                            "port " + std::to_string(port) +

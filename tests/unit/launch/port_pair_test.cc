@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -51,13 +52,27 @@ TEST(PortPairTest, IsForWhoKnowsItAndForNobodyElse) {
 
 TEST(PortPairTest, NobodyElseCanListenWhereSomebodyDoes) {
   const PortPair ports;
-  EXPECT_TRUE(CanListenAtPair(ports.first()));
+  EXPECT_FALSE(IsPairTaken(ports.first()));
   for (const int port : {ports.first(), ports.first() + 1}) {
     const Listener listener(port, true);
     ASSERT_TRUE(listener.listens());
-    EXPECT_FALSE(CanListenAtPair(ports.first())) << port;
+    EXPECT_TRUE(IsPairTaken(ports.first())) << port;
   }
-  EXPECT_TRUE(CanListenAtPair(ports.first()));
+  EXPECT_FALSE(IsPairTaken(ports.first()));
+}
+
+// Ports below 1024 are not everybody's, and a process may have no socket left.
+TEST(PortPairTest, PortsThatCanNotBeTriedAreNotTaken) {
+  const PortPair ports;
+  const Listener listener(ports.first(), true);
+  ASSERT_TRUE(IsPairTaken(ports.first()));
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none = {0, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const bool is_taken = IsPairTaken(ports.first());
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_FALSE(is_taken);
 }
 
 TEST(PortPairTest, NoTwoPairsHaveAPortInCommon) {
