@@ -17,6 +17,7 @@
 namespace poseidon {
 namespace {
 
+constexpr const char* kPorts = "ports";
 constexpr const char* kLinks = "links";
 constexpr const char* kPlan = "plan";
 
@@ -34,6 +35,18 @@ constexpr size_t kMostLines = 56;
 constexpr size_t kMostWorse = 10;
 
 constexpr double kBitsPerByte = 8;
+
+// Of those that a job needs; a scheduler for which the config names no port gets a PortPair.
+std::string HowToOpenPorts(const Cluster& cluster) {
+  std::string own = "20000 to 32000";
+  if (cluster.has_scheduler_port()) {
+    own = std::to_string(cluster.scheduler_port()) + " and " +
+          std::to_string(cluster.scheduler_port() + 1);
+  }
+  return "let the hosts reach ports " + own +
+         " of this machine, and each other and this machine ports 32768 to 60999 of the hosts "
+         "(docs/running.md, \"Ports and firewalls\")";
+}
 
 std::string RateText(double bytes_per_second) {
   constexpr double kGiga = 1e9;
@@ -203,6 +216,36 @@ std::vector<HostLink> LinksBetween(const std::vector<wire::LinkReport>& reports,
     }
   }
   return links;
+}
+
+Findings CheckPorts(const Cluster& cluster, bool taken, const std::string& failure) {
+  Findings findings;
+  const std::string port = "port " + std::to_string(cluster.scheduler_port()) + " of this machine";
+  if (taken) {
+    findings.push_back({FindingLevel::kWarning, kPorts,
+                        port +
+                            ", the scheduler's, or the next one is taken, as by the job itself "
+                            "while it runs" +
+                            (failure.empty() ? "; links are measured at another one" : ""),
+                        "end what listens there, unless it is this job"});
+  }
+  if (failure.empty()) {
+    findings.push_back(
+        {FindingLevel::kGood, kPorts,
+         "daemons on all hosts reach each other and the scheduler at " + cluster.scheduler_host()});
+  } else if (taken) {
+    // What is open for the job need not be so for other ports.
+    findings.push_back({FindingLevel::kWarning, kLinks,
+                        "have not been measured: daemons on the hosts could not meet at another "
+                        "port: " +
+                            failure,
+                        "look again when nothing listens at " + port + " and the next one"});
+  } else {
+    findings.push_back({FindingLevel::kError, kPorts,
+                        "daemons on the hosts could not meet: " + failure,
+                        HowToOpenPorts(cluster)});
+  }
+  return findings;
 }
 
 Findings CheckLinks(const std::vector<HostLink>& links, const std::optional<Network>& claimed) {

@@ -24,6 +24,11 @@ struct HostLink {
 std::vector<HostLink> LinksBetween(const std::vector<wire::LinkReport>& reports,
                                    const std::vector<std::string>& names);
 
+// What daemons on the hosts have found, with a scheduler at the host and port of `cluster`.
+// `taken`: somebody listens at that port now, so they had another one, which a firewall may close.
+// `failure`: why they could not meet; empty: they have.
+Findings CheckPorts(const Cluster& cluster, bool taken, const std::string& failure);
+
 // A finding for each link, beside what `claimed` says of it; no network is claimed where the config
 // does not describe one. Where there are more than all of 8 hosts' a finding for all good ones
 // together, one for each of the ten worst of the others, and one for the rest.

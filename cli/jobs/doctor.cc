@@ -53,18 +53,6 @@ double SecondsSince1970(std::chrono::system_clock::time_point time) {
   return std::chrono::duration<double>(time.time_since_epoch()).count();
 }
 
-// Of those that a job needs; a scheduler for which the config names no port gets a PortPair.
-std::string HowToOpenPorts(const Cluster& cluster) {
-  std::string own = "20000 to 32000";
-  if (cluster.has_scheduler_port()) {
-    own = std::to_string(cluster.scheduler_port()) + " and " +
-          std::to_string(cluster.scheduler_port() + 1);
-  }
-  return "let the hosts reach ports " + own +
-         " of this machine, and each other and this machine ports 32768 to 60999 of the hosts "
-         "(docs/running.md, \"Ports and firewalls\")";
-}
-
 class Doctor {
  public:
   explicit Doctor(Interruption& interruption) : interruption_(interruption) {
@@ -228,25 +216,11 @@ class Doctor {
       findings_.push_back({FindingLevel::kError, "ports", error.what(), "as it says"});
       return;
     }
-    const int port = job.cluster().scheduler_port();
-    if (job.cluster().has_scheduler_port() && IsPairTaken(port)) {
-      job.mutable_cluster()->clear_scheduler_port();
-      findings_.push_back({FindingLevel::kWarning, "ports",
-                           "port " + std::to_string(port) +
-                               " of this machine, the scheduler's, or the next one is taken, as by "
-                               "the job itself while it runs; links are measured at another one",
-                           "end what listens there, unless it is this job"});
-    }
+    const Cluster cluster = job.cluster();
+    const bool is_taken = cluster.has_scheduler_port() && IsPairTaken(cluster.scheduler_port());
+    if (is_taken) job.mutable_cluster()->clear_scheduler_port();
     const LinkMeasurements measured = MeasureLinks(job, hosts, shell_, interruption_);
-    if (!measured.failure.empty()) {
-      findings_.push_back({FindingLevel::kError, "ports",
-                           "daemons on the hosts could not meet: " + measured.failure,
-                           HowToOpenPorts(job.cluster())});
-    } else {
-      findings_.push_back({FindingLevel::kGood, "ports",
-                           "daemons on all hosts reach each other and the scheduler at " +
-                               job.cluster().scheduler_host()});
-    }
+    Append(CheckPorts(cluster, is_taken, measured.failure), findings_);
     std::optional<Network> claimed;
     if (config_.job.cluster().has_network()) claimed = config_.job.cluster().network();
     links_ = LinksBetween(measured.reports, names);

@@ -41,6 +41,40 @@ Findings Checked(double latency, double goodput) {
   return CheckLinks(OneLink(latency, goodput), claimed);
 }
 
+TEST(CheckPorts, WhatWasNotTriedAtTheConfigsOwnPortIsNoError) {
+  Cluster cluster;
+  cluster.set_scheduler_host("10.0.0.1");
+  cluster.set_scheduler_port(29000);
+  const Findings failed = CheckPorts(cluster, /*taken=*/true, "node 1 is missing");
+  ASSERT_EQ(failed.size(), 2u);
+  EXPECT_EQ(CountOf(FindingLevel::kError, failed), 0);
+  EXPECT_EQ(failed[0].text,
+            "port 29000 of this machine, the scheduler's, or the next one is taken, as by the job "
+            "itself while it runs");
+  EXPECT_EQ(failed[1].check, "links");
+  EXPECT_EQ(failed[1].text,
+            "have not been measured: daemons on the hosts could not meet at another port: node 1 "
+            "is missing");
+  EXPECT_EQ(failed[1].mend,
+            "look again when nothing listens at port 29000 of this machine and the next one");
+  const Findings met = CheckPorts(cluster, /*taken=*/true, "");
+  ASSERT_EQ(met.size(), 2u);
+  EXPECT_THAT(met[0].text, HasSubstr("while it runs; links are measured at another one"));
+  EXPECT_EQ(met[1].level, FindingLevel::kGood);
+}
+
+TEST(CheckPorts, ThoseToOpenAreTheConfigsOwn) {
+  Cluster cluster;
+  const Findings any = CheckPorts(cluster, /*taken=*/false, "node 1 is missing");
+  ASSERT_EQ(any.size(), 1u);
+  EXPECT_EQ(any[0].level, FindingLevel::kError);
+  EXPECT_EQ(any[0].text, "daemons on the hosts could not meet: node 1 is missing");
+  EXPECT_THAT(any[0].mend, HasSubstr("ports 20000 to 32000 of this machine"));
+  cluster.set_scheduler_port(29000);
+  EXPECT_THAT(CheckPorts(cluster, /*taken=*/false, "node 1 is missing")[0].mend,
+              HasSubstr("ports 29000 and 29001 of this machine"));
+}
+
 TEST(CheckLinks, SaysBothFigures) {
   const Findings findings = Checked(90e-6, 1.1e9);
   ASSERT_EQ(findings.size(), 1u);
