@@ -19,8 +19,8 @@ constexpr const char* kPrograms[] = {"poseidon_scheduler", "poseidon_server"};
 // Shell functions: a line of a fact; a file's fingerprint; the nearest directory that is there; a
 // host's address and the device that leads there; whether whole packets reach the host that was
 // looked up last. A machine that has no address but those of its loopback device finds these only
-// where no family is asked for. Names whose name server is silent take 15 s at most, all together:
-// then nothing is said of those that are left.
+// where no family is asked for. Names whose name server is silent or slow take 15 s, all together;
+// then nothing is said of those that are left. What each host may take anyway does not count.
 constexpr const char* kFunctions = R"sh(
 PATH=$PATH:/usr/sbin:/sbin
 say() { printf '%s' "$1"; shift; for value; do printf '\t%s' "$value"; done; printf '\n'; }
@@ -39,17 +39,18 @@ try() {
     say broken "$1" "$(printf %s "$said" | tail -n 1)"
 }
 can_read() { [ -r "$1" ] && { [ ! -d "$1" ] || [ -r "$1/data.mdb" ] || [ -r "$1/CURRENT" ]; }; }
-patience=8  # seconds
+hundredths() { read -r uptime idle < "$root/proc/uptime"; echo "${uptime%.*}${uptime#*.}"; }
+patience=1500  # hundredths of a second
 look_up() {
   device=
   address=
   [ $patience -gt 0 ] || return
   for family in ahostsv4 ahostsv6 ahosts; do
-    found=$(timeout $patience getent $family "$1")
-    case $? in
-      0) address=${found%% *}; break ;;
-      124) patience=$((patience / 2)); break ;;
-    esac
+    began=$(hundredths)
+    found=$(timeout $((patience / 200 + 1)) getent $family "$1") && address=${found%% *}
+    spent=$(($(hundredths) - began))
+    [ $spent -lt 5 ] || patience=$((patience - spent))
+    [ -z "$address" ] && [ $spent -lt 100 ] || break
   done
   say resolved "$1" "$address"
   [ -n "$address" ] &&

@@ -142,11 +142,11 @@ TEST(HostFacts, ThisMachineAnswers) {
 
 // What this machine answers with a shell script for one of the programs that it is asked by.
 HostFacts AnswerWith(const TemporaryDirectory& directory, const std::string& program,
-                     const std::string& script, const HostQuestions& questions) {
+                     const std::string& script, const std::string& asked) {
   const std::string path = directory.Write(program, "#!/bin/sh\n" + script);
   std::filesystem::permissions(path, std::filesystem::perms::owner_all);
   const std::string search = "PATH=" + directory.path() + ":$PATH\n";
-  return ParseFacts(AskHere(search + FactsScript(questions), Seconds(60), nullptr).text);
+  return ParseFacts(AskHere(search + asked, Seconds(60), nullptr).text);
 }
 
 TEST(HostFacts, RoomIsKnownWhereWhatIsMountedHasABlankInItsName) {
@@ -157,29 +157,77 @@ TEST(HostFacts, RoomIsKnownWhereWhatIsMountedHasABlankInItsName) {
       AnswerWith(directory, "df",
                  "echo 'Filesystem     1024-blocks     Used Available Capacity Mounted on'\n"
                  "echo '//server/my share   1000000   250000    750000      25% /mnt/my share'\n",
-                 questions);
+                 FactsScript(questions));
   EXPECT_EQ(facts.rooms.at(directory.path()).bytes, 750000 * 1024);
   EXPECT_TRUE(facts.rooms.at(directory.path()).writable);
 }
 
+// Names that are looked up by a resolver that takes its time, by a clock of its own.
+class SlowNames : public testing::Test {
+ protected:
+  HostFacts AnswerOf(const std::vector<std::string>& names) const {
+    directory_.Write("proc/uptime", "1000.00 0.00\n");
+    HostQuestions questions;
+    questions.addresses = names;
+    std::string asked = FactsScript(questions);
+    asked.insert(asked.find("root=\n") + 5, directory_.path());
+    return AnswerWith(directory_, "timeout",
+                      "here=${0%/*}\n"
+                      "echo $1 >> $here/waited\n"
+                      "takes() {\n"
+                      "  read -r uptime idle < $here/proc/uptime\n"
+                      "  echo $((${uptime%.*} + $1)).00 0.00 > $here/proc/uptime\n"
+                      "}\n"
+                      "case $4 in\n"
+                      "  silent*) takes $1; exit 124 ;;\n"
+                      "  lost*) takes 2; exit 2 ;;\n"
+                      "  slow*) takes 3; echo 10.0.0.1 ; exit 0 ;;\n"
+                      "  none*) exit 2 ;;\n"
+                      "esac\n"
+                      "echo $4\n",
+                      asked);
+  }
+  // The seconds that each name was given, by family.
+  std::string Waited() const {
+    return ReadRegularFile(directory_.Path("waited"), ExitCode::kFailure);
+  }
+
+  TemporaryDirectory directory_;
+};
+
 // Of which only so many are asked for that the answer comes in time.
-TEST(HostFacts, NamesWhoseNameServerIsSilentAreNotFound) {
-  const TemporaryDirectory directory;
-  HostQuestions questions;
-  questions.addresses = {"silent1", "127.0.0.1", "silent2", "silent3", "silent4", "silent5"};
-  const HostFacts facts = AnswerWith(directory, "timeout",
-                                     "echo $1 >> ${0%/*}/waited\n"
-                                     "case $4 in silent*) exit 124 ;; esac\n"
-                                     "shift\n"
-                                     "exec \"$@\"\n",
-                                     questions);
+TEST_F(SlowNames, AreNotFoundWhereTheNameServerIsSilent) {
+  const HostFacts facts =
+      AnswerOf({"silent1", "127.0.0.1", "silent2", "silent3", "silent4", "silent5"});
   const std::map<std::string, std::string> found = {{"127.0.0.1", "127.0.0.1"},
                                                     {"silent1", ""},
                                                     {"silent2", ""},
                                                     {"silent3", ""},
                                                     {"silent4", ""}};
   EXPECT_EQ(facts.resolved, found);
-  EXPECT_EQ(ReadRegularFile(directory.Path("waited"), ExitCode::kFailure), "8\n4\n4\n2\n1\n");
+  EXPECT_EQ(Waited(), "8\n4\n4\n2\n1\n");
+}
+
+TEST_F(SlowNames, OfAResolverThatGivesUpByItselfAreAskedForAsLong) {
+  std::vector<std::string> names;
+  for (int i = 1; i <= 20; ++i) names.push_back("lost" + std::to_string(i));
+  EXPECT_EQ(AnswerOf(names).resolved.size(), 8u);
+  EXPECT_EQ(Waited(), "8\n7\n6\n5\n4\n3\n2\n1\n");
+}
+
+TEST_F(SlowNames, ThatAreFoundTakeTheirTimeToo) {
+  const HostFacts facts = AnswerOf({"slow1", "slow2", "slow3", "slow4", "slow5", "slow6"});
+  EXPECT_EQ(facts.resolved.size(), 5u);
+  EXPECT_EQ(facts.resolved.at("slow5"), "10.0.0.1");
+}
+
+TEST_F(SlowNames, AreNotThoseThatAreSoonKnownNotToBeThere) {
+  std::vector<std::string> names;
+  for (int i = 1; i <= 20; ++i) names.push_back("none" + std::to_string(i));
+  names.push_back("node");
+  const HostFacts facts = AnswerOf(names);
+  EXPECT_EQ(facts.resolved.size(), 21u);
+  EXPECT_EQ(facts.resolved.at("node"), "node");
 }
 
 // It is one argument of the remote shell, for which Linux has a bound of its own (MAX_ARG_STRLEN).
