@@ -56,8 +56,8 @@ std::string ScriptFor(const RemoteShell& shell, const RemoteCommand& command) {
   };
   // A banner of the host's need not end with a line, and what the script says begins one.
   std::string script = "echo >&2; here=$(mktemp -d " + ShellQuoted(shell.directory) +
-                       "/poseidon-XXXXXXXXXX) && head -c " + std::to_string(command.job.size()) +
-                       " > " + job + " || { echo " +
+                       "/poseidon-XXXXXXXXXX) || exit 1\nhead -c " +
+                       std::to_string(command.job.size()) + " > " + job + " || { echo " +
                        ShellQuoted("can't write the job's file to " + shell.directory +
                                    " on this host; make room there") +
                        " >&2; " + clean + "; exit 1; }\n";

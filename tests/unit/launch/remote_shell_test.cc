@@ -27,7 +27,7 @@ class RemoteShellTest : public testing::Test {
     RemoteShell shell;
     // The host's name is the shell's own, and what is to be done there its first argument.
     shell.command = {"/bin/sh", "-c", remote_shell};
-    shell.directory = directory_.path();
+    shell.directory = there_;
     RemoteCommand command;
     command.name = "worker-0";
     command.host = "node0";
@@ -44,6 +44,7 @@ class RemoteShellTest : public testing::Test {
   }
 
   TemporaryDirectory directory_;
+  std::string there_ = directory_.path();  // where the program's own directory is made
 };
 
 TEST_F(RemoteShellTest, AProgramsEndIsItsOwn) {
@@ -110,6 +111,14 @@ TEST_F(RemoteShellTest, WhereTheJobsFileFindsNoRoomThatIsToldAndNothingIsLeft) {
   for (const auto& entry : fs::directory_iterator(directory_.path())) {
     EXPECT_FALSE(entry.is_directory()) << entry.path();
   }
+}
+
+TEST_F(RemoteShellTest, WhyNoDirectoryCanBeMadeForTheJobsFileIsTold) {
+  there_ = directory_.Path("none");
+  EXPECT_EQ(EndOf("exit 0").code, 1);
+  const std::string said = ReadRegularFile(directory_.Path("log"), ExitCode::kFailure);
+  EXPECT_NE(said.find(there_ + "/poseidon-"), std::string::npos) << said;
+  EXPECT_EQ(said.find("make room there"), std::string::npos) << said;
 }
 
 // Logs may be rotated, or emptied or removed by whoever needs the room.
