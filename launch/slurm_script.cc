@@ -25,6 +25,13 @@ std::string Verbatim(const std::string& text) {
   return verbatim;
 }
 
+// As it is, where Slurm replaces what stands behind a %.
+std::string WithoutPatterns(const std::string& path) {
+  std::string verbatim;
+  for (const char letter : path) verbatim += letter == '%' ? "%%" : std::string(1, letter);
+  return verbatim;
+}
+
 // What training starts from: fields of `training`.
 std::string StartOf(const Training& training) {
   Training start;
@@ -180,7 +187,8 @@ std::string SlurmScript(const SlurmJob& slurm) {
   if (slurm.notice_seconds > 0) {
     script += "#SBATCH --signal=B:USR1@" + std::to_string(slurm.notice_seconds) + "\n";
   }
-  script += "#SBATCH --output=" + ShellQuoted(slurm.out + "/slurm-%j.log") + "\n\n";
+  script +=
+      "#SBATCH --output=" + ShellQuoted(WithoutPatterns(slurm.out) + "/slurm-%j.log") + "\n\n";
   script += "out=" + ShellQuoted(slurm.out) + "\n";
   script += "programs=" + ShellQuoted(slurm.programs) + "\n";
   script += "job=$out/job.prototxt\n";

@@ -22,7 +22,9 @@ struct SlurmJob {
   int nodes = 1;         // machines
   int restarts = 0;      // how often it is queued again after what may pass
   std::string programs;  // directory of this project's programs, on the nodes
-  std::string out;       // absolute, and there on the first node
+  // Absolute, and there on the first node. Without a backslash, which sbatch
+  // takes out.
+  std::string out;
 };
 
 // Whether training can be stopped after an iteration, with a snapshot of it.

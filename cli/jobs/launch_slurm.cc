@@ -74,6 +74,11 @@ SlurmJob JobFromFlags() {
   slurm.scheduler_port_set = cluster.has_scheduler_port();
   slurm.programs = FlagGiven("remote_programs") ? FLAGS_remote_programs : ProgramDirectory();
   slurm.out = std::filesystem::absolute(JobDirectory(config)).lexically_normal().string();
+  if (slurm.out.find('\\') != std::string::npos) {
+    throw ConfigError("the output directory " + slurm.out +
+                      " has a backslash in its name, which Slurm takes out; choose another one "
+                      "with --out");
+  }
   CheckKeyPath(config.job, slurm.out);
   slurm.job = std::move(config.job);
   if (CanStop(slurm)) {

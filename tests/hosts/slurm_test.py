@@ -43,10 +43,10 @@ class LaunchTest(cluster.ClusterTest):
         else:
             self.addCleanup(os.environ.__setitem__, name, before)
 
-    def launch(self, config, *arguments):
+    def launch(self, config, *arguments, out="out"):
         path = self.write("config.prototxt", config)
         return self.start(
-            *("poseidon", "launch", "slurm", f"--config={path}", f"--out={self.path('out')}"),
+            *("poseidon", "launch", "slurm", f"--config={path}", f"--out={self.path(out)}"),
             *arguments,
         )
 
@@ -112,6 +112,12 @@ class StandInTest(LaunchTest):
         )
         self.assertEqual(launched.returncode, cluster.SUCCESS, launched.stderr)
         self.assertTrue(os.path.exists(self.path("bin/sbatch.submitted")))
+
+    def test_a_directory_that_slurm_would_not_find_is_refused(self):
+        job = self.launch(cluster.replay_config(), out="a\\b")
+        self.assertEqual(job.wait(), cluster.CONFIG_ERROR)
+        self.assertIn("has a backslash in its name, which Slurm takes out", job.output())
+        self.assertFalse(os.path.exists(self.path("a\\b")))
 
     def test_servers_on_machines_of_their_own_are_refused(self):
         job = self.launch(cluster.replay_config(cluster="network { colocated: false }"))

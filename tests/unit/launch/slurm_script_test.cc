@@ -105,6 +105,18 @@ TEST_F(SlurmScriptTest, TheKeyIsFoundWhateverTheDirectoryIsCalled) {
   EXPECT_EQ(job.security().key_file(), out_ + "/job.key");
 }
 
+// Of which Slurm makes something else.
+TEST_F(SlurmScriptTest, TheLogIsInTheDirectoryThoughItHasAPercentSign) {
+  SlurmJob slurm;
+  slurm.job.set_name("test");
+  slurm.out = "/home/me/50%u of it's %j";
+  const std::string script = SlurmScript(slurm);
+  EXPECT_NE(script.find("\n#SBATCH --output='/home/me/50%%u of it'\\''s %%j/slurm-%j.log'\n"),
+            std::string::npos)
+      << script;
+  EXPECT_NE(script.find("\nout='/home/me/50%u of it'\\''s %j'\n"), std::string::npos) << script;
+}
+
 TEST_F(SlurmScriptTest, IsQueuedAgainAfterWhatMayPass) {
   for (const char* passing : {"exit 3", "kill -KILL $$", "kill -ABRT $$", "kill -SEGV $$"}) {
     EXPECT_TRUE(IsQueuedAgain(passing)) << passing;
