@@ -259,7 +259,8 @@ class ManifestTest(unittest.TestCase):
 
     def test_every_end_that_a_scheduler_has_told_of_is_the_jobs(self):
         codes = [int(code) for code in re.findall(r"(?m)^\| (\d+) \|", read("docs/errors.md"))]
-        failing = sorted({*codes, cluster.INTERRUPTED} - {0})
+        # And the shell's codes for a program that is not there, or does not run.
+        failing = sorted({*codes, 126, 127, cluster.INTERRUPTED} - {0})
         (found,) = self.manifests.of("Job")
         rules = found["spec"]["podFailurePolicy"]["rules"]
         self.assertEqual(rules[0]["action"], "FailJob")
@@ -269,6 +270,23 @@ class ManifestTest(unittest.TestCase):
         self.assertEqual(pod["restartPolicy"], "Never")
         # Kubernetes' own 6 are for programs that fail by themselves.
         self.assertGreaterEqual(found["spec"]["backoffLimit"], 100)
+
+    def test_a_scheduler_without_its_keys_is_not_tried_again(self):
+        """But one whose pod had to leave its machine, or was killed, meanwhile."""
+        (found,) = self.manifests.of("Job")
+        rules = found["spec"]["podFailurePolicy"]["rules"]
+        pod = found["spec"]["template"]["spec"]
+        keys = pod["initContainers"][0]["name"]
+        self.assertEqual([rule["action"] for rule in rules], ["FailJob", "Ignore", "FailJob"])
+        self.assertEqual(
+            rules[2]["onExitCodes"],
+            {"containerName": keys, "operator": "NotIn", "values": [0, KILLED]},
+        )
+        # So the API demands it.
+        for rule in (rules[0], rules[2]):
+            values = rule["onExitCodes"]["values"]
+            self.assertEqual(values, sorted(set(values)))
+            self.assertLessEqual(len(values), 255)
 
 
 class SchemaTest(cluster.ClusterTest):
