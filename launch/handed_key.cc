@@ -2,15 +2,29 @@
 
 #include <filesystem>
 
+#include "core/error.h"
 #include "transport/security/job_key.h"
 
 namespace poseidon {
 namespace {
 
-void KeepKeyIn(const std::string& directory, const JobKey& key, Job& job) {
-  const std::filesystem::path path = std::filesystem::absolute(directory) / "job.key";
-  std::filesystem::remove(path);
-  key.Write(path);
+// Names of their own: a job.key there is of `poseidon keys`, and its user's.
+constexpr const char* kMadeKey = "run.key";
+constexpr const char* kMovedKey = "config.key";
+
+std::string PathIn(const std::string& directory, const char* name) {
+  return std::filesystem::absolute(directory) / name;
+}
+
+bool HasKey(const std::string& path, const JobKey& key) {
+  try {
+    return JobKey::Read(path).secret_key == key.secret_key;
+  } catch (const ConfigError&) {
+    return false;
+  }
+}
+
+void NameKeyFile(const std::string& path, Job& job) {
   Security& security = *job.mutable_security();
   security.set_mode(Security::CURVE);
   security.clear_key();
@@ -27,14 +41,25 @@ Job WithKeyInside(Job job) {
   return job;
 }
 
+std::string MadeKeyFile(const std::string& directory) { return PathIn(directory, kMadeKey); }
+
 void MakeKeyIfOpen(Job& job, const std::string& directory) {
-  if (!job.has_security()) KeepKeyIn(directory, JobKey::Make(), job);
+  if (job.has_security()) return;
+  const std::string path = MadeKeyFile(directory);
+  std::filesystem::remove(path);
+  JobKey::Make().Write(path);
+  NameKeyFile(path, job);
 }
 
-void MoveKeyToFile(Job& job, const std::string& directory) {
+void MoveKeyToFile(Job& job, const std::string& directory, bool alone) {
   if (!job.security().has_key()) return;
   const JobKey key = JobKey::Parse(job.security().key());
-  KeepKeyIn(directory, key, job);
+  const std::string path = PathIn(directory, kMovedKey);
+  if (!HasKey(path, key)) {
+    if (alone) std::filesystem::remove(path);
+    key.Write(path);
+  }
+  NameKeyFile(path, job);
 }
 
 }  // namespace poseidon

@@ -12,12 +12,17 @@ namespace poseidon {
 // of this machine. Throws ConfigError if the key can't be read.
 Job WithKeyInside(Job job);
 
-// Makes a key for a job whose config has no `security`: the file DIRECTORY/job.key, in the place of
-// one that is there. Throws Error if it can't be written.
+// DIRECTORY/run.key: the key that was made for the job that has the directory.
+std::string MadeKeyFile(const std::string& directory);
+
+// Makes a key for a job whose config has no `security`: that file, in the place of an earlier
+// job's. Throws Error if it can't be written.
 void MakeKeyIfOpen(Job& job, const std::string& directory);
 
-// Before a job's file is written that others may read: a key that is in the job itself goes to that
-// file, which its owner alone can read. Throws ConfigError if it is no key, and Error likewise.
-void MoveKeyToFile(Job& job, const std::string& directory);
+// Before a job's file is written that others may read: a key that is in the job itself goes to the
+// file DIRECTORY/config.key, which its owner alone can read. If another key is there it is an
+// earlier job's: `alone`, as nobody else has the directory, it is replaced. Throws ConfigError if
+// the job's is no key, and Error if it can't be written, or another one is there.
+void MoveKeyToFile(Job& job, const std::string& directory, bool alone);
 
 }  // namespace poseidon

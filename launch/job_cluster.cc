@@ -199,7 +199,7 @@ void JobCluster::Prepare() {
   job.set_run(std::random_device{}());
   RemoveEarlier(options_.out);
   if (options_.hosts) MakeKeyIfOpen(job, options_.out);
-  MoveKeyToFile(job, options_.out);
+  MoveKeyToFile(job, options_.out, /*alone=*/true);
   WriteFileAtomically(options_.out + "/job.prototxt", TextOf(job));
   if (options_.hosts) text_for_hosts_ = TextOf(WithKeyInside(job));
 }

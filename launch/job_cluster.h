@@ -68,8 +68,8 @@ void CheckKeyPath(const Job& job, const std::string& out);
 class JobCluster {
  public:
   // Writes OUT/job.prototxt, the config that all daemons read, and starts them. A job on hosts
-  // whose config has no `security` gets a key of its own, OUT/job.key, where a key that the config
-  // has itself goes, too. Throws ConfigError if another job has OUT now.
+  // whose config has no `security` gets a key of its own, OUT/run.key; one that the config has
+  // itself goes to OUT/config.key. Throws ConfigError if another job has OUT now.
   explicit JobCluster(JobClusterOptions options);
 
   // Waits until every daemon has ended and returns the job's exit code. If one dies, the scheduler

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "launch/handed_key.h"
 #include "launch/remote_shell.h"
 
 namespace poseidon {
@@ -77,7 +78,7 @@ std::string JobFile(const SlurmJob& slurm) {
   Job job = slurm.job;
   Cluster cluster = job.cluster();
   Training training = job.training();
-  if (!job.has_security()) job.mutable_security()->set_key_file(slurm.out + "/job.key");
+  if (!job.has_security()) job.mutable_security()->set_key_file(MadeKeyFile(slurm.out));
   job.clear_run();
   job.clear_cluster();
   job.clear_training();
@@ -218,7 +219,9 @@ std::string SlurmScript(const SlurmJob& slurm) {
   if (!slurm.job.has_security()) {
     script +=
         "# A key of this run's own, which every node reads there.\n"
-        "rm -f \"$out/job.key\"\n\"$programs/poseidon\" keys --out=\"$out\" >/dev/null || exit\n";
+        "made=$(mktemp -d \"$out/key-XXXXXXXXXX\") &&\n"
+        "  \"$programs/poseidon\" keys --out=\"$made\" >/dev/null &&\n"
+        "  mv -f \"$made/job.key\" \"$out/run.key\" && rmdir \"$made\" || exit\n";
   }
   script += "cat > \"$job\" <<END\n" + JobFile(slurm) + "END\n\n";
   const std::string scheduler =

@@ -134,7 +134,7 @@ ExitCode Submit(const std::string& script, const std::string& log) {
 ExitCode LaunchSlurmVerb() {
   SlurmJob slurm = JobFromFlags();
   MakeDirectories(slurm.out + "/logs");
-  MoveKeyToFile(slurm.job, slurm.out);
+  MoveKeyToFile(slurm.job, slurm.out, /*alone=*/false);
   const std::string script = slurm.out + "/job.sbatch";
   WriteFileAtomically(script, SlurmScript(slurm));
   if (!FLAGS_submit) {

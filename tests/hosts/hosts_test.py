@@ -71,7 +71,7 @@ class RunOnHostsTest(TrainingTest):
         self.assertEqual(summary["iterations"], 30)
         self.assert_same_parameters(summary, 2)
         traces = {f"{role}-{rank}.trace.json" for role in ("server", "worker") for rank in (0, 1)}
-        local = {"job.key", "job.prototxt", "logs", "summary.json", "scheduler.events.json"}
+        local = {"run.key", "job.prototxt", "logs", "summary.json", "scheduler.events.json"}
         self.assertEqual(self.results(), {*local, *traces})
         self.assertTrue(self.read_json("out/worker-1.trace.json"))
 
@@ -92,7 +92,7 @@ class RunOnHostsTest(TrainingTest):
         # With traces these are what is brought of a node, and one machine alone needs no key.
         events = {name for name in results if re.match(r"(server|worker)-\d+\.events", name)}
         self.assertEqual(len(events), 4)
-        self.assertEqual(self.results(), results - events | {"job.key"})
+        self.assertEqual(self.results(), results - events | {"run.key"})
         self.assertEqual(
             self.assert_same_parameters(there, 2), self.assert_same_parameters(here, 2)
         )

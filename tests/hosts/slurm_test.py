@@ -92,8 +92,8 @@ class StandInTest(LaunchTest):
         with open(self.path("out/job.sbatch"), encoding="utf-8") as file:
             script = file.read()
         self.assertNotIn(key, script)
-        self.assertIn(f'key_file: "{self.path("out/job.key")}"', script)
-        with open(self.path("out/job.key"), encoding="ascii") as file:
+        self.assertIn(f'key_file: "{self.path("out/config.key")}"', script)
+        with open(self.path("out/config.key"), encoding="ascii") as file:
             self.assertEqual(file.read().strip(), key)
 
     def test_a_submission_that_nobody_reads_is_one(self):

@@ -250,8 +250,8 @@ class SecurityTest(cluster.ClusterTest):
                 with open(path, encoding="utf-8", errors="replace") as file:
                     if key.split()[-1] in file.read():
                         holders.append(path)
-        self.assertEqual(holders, [self.path("out/job.key")])
-        self.assertEqual(stat.S_IMODE(os.stat(self.path("out/job.key")).st_mode), 0o600)
+        self.assertEqual(holders, [self.path("out/config.key")])
+        self.assertEqual(stat.S_IMODE(os.stat(self.path("out/config.key")).st_mode), 0o600)
 
     def test_a_key_that_others_can_read(self):
         key = make_key(self, "keys")

@@ -83,13 +83,47 @@ TEST(HandedKey, OneInTheConfigGoesToAFileOfItsOwnersAlone) {
   job.mutable_security()->add_allow("10.0.0.0/8");
   CheckKeyPath(job, directory.path());
   EXPECT_NE(MessageOf<ConfigError>([&] { CheckKeyPath(job, "caf\xe9"); }), "");
-  MoveKeyToFile(job, directory.path());
+  MoveKeyToFile(job, directory.path(), /*alone=*/false);
   EXPECT_FALSE(job.security().has_key());
-  EXPECT_EQ(job.security().key_file(), directory.Path("job.key"));
+  EXPECT_EQ(job.security().key_file(), directory.Path("config.key"));
   EXPECT_EQ(job.security().allow_size(), 1);
-  EXPECT_EQ(JobKey::Read(directory.Path("job.key")).secret_key, key.secret_key);  // 0600
-  MoveKeyToFile(job, directory.Path("elsewhere"));
-  EXPECT_EQ(job.security().key_file(), directory.Path("job.key"));
+  EXPECT_EQ(JobKey::Read(directory.Path("config.key")).secret_key, key.secret_key);  // 0600
+  MoveKeyToFile(job, directory.Path("elsewhere"), /*alone=*/false);
+  EXPECT_EQ(job.security().key_file(), directory.Path("config.key"));
+}
+
+// A job that waits in Slurm's queue reads it when it starts.
+TEST(HandedKey, OneThatAnotherJobMayUseIsReplacedOnlyByWhoIsAlone) {
+  const TemporaryDirectory directory;
+  const std::string path = directory.Path("config.key");
+  const auto move = [&directory](const JobKey& key, bool alone) {
+    Job job;
+    job.mutable_security()->set_key(key.ToText());
+    MoveKeyToFile(job, directory.path(), alone);
+  };
+  const JobKey first = JobKey::Make();
+  const JobKey second = JobKey::Make();
+  move(first, /*alone=*/false);
+  move(first, /*alone=*/false);
+  EXPECT_EQ(MessageOf<Error>([&] { move(second, /*alone=*/false); }),
+            path +
+                " is there already, and a job may still use its key; remove it, or choose another "
+                "directory");
+  EXPECT_EQ(JobKey::Read(path).secret_key, first.secret_key);
+  move(second, /*alone=*/true);
+  EXPECT_EQ(JobKey::Read(path).secret_key, second.secret_key);
+}
+
+TEST(HandedKey, WhatTheUserHasMadeThereStays) {
+  const TemporaryDirectory directory;
+  const JobKey own = JobKey::Make();
+  own.Write(directory.Path("job.key"));
+  for (int run = 0; run < 2; ++run) {
+    Job job;
+    MakeKeyIfOpen(job, directory.path());
+    EXPECT_EQ(job.security().key_file(), directory.Path("run.key"));
+  }
+  EXPECT_EQ(JobKey::Read(directory.Path("job.key")).secret_key, own.secret_key);
 }
 
 TEST(HostProgramStart, LoadsTheLibraryBehindThoseOfTheHostsEnvironment) {

@@ -19,7 +19,7 @@ class SlurmScriptTest : public testing::Test {
   SlurmScriptTest() {
     WriteProgram("scontrol", "[ \"$1\" != requeue ] || touch " + Queued());
     WriteProgram("srun", "exit 3");  // as nodes end whose job fails
-    WriteProgram("poseidon", "exit 0");
+    WriteProgram("poseidon", "echo made > \"${2#--out=}/job.key\"");  // by `keys`
   }
 
   struct Ending {
@@ -102,7 +102,19 @@ TEST_F(SlurmScriptTest, TheKeyIsFoundWhateverTheDirectoryIsCalled) {
   Job job;
   ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(
       ReadRegularFile(out_ + "/job.prototxt", ExitCode::kFailure), &job));
-  EXPECT_EQ(job.security().key_file(), out_ + "/job.key");
+  EXPECT_EQ(job.security().key_file(), out_ + "/run.key");
+  EXPECT_EQ(ReadRegularFile(out_ + "/run.key", ExitCode::kFailure), "made\n");
+}
+
+// An earlier job's is.
+TEST_F(SlurmScriptTest, TheUsersKeysAreNotReplaced) {
+  for (const char* name : {"out/job.key", "out/config.key", "out/run.key"}) {
+    directory_.Write(name, "before\n");
+  }
+  EXPECT_EQ(EndingOf("exit 0").code, 0);
+  EXPECT_EQ(ReadRegularFile(out_ + "/job.key", ExitCode::kFailure), "before\n");
+  EXPECT_EQ(ReadRegularFile(out_ + "/config.key", ExitCode::kFailure), "before\n");
+  EXPECT_EQ(ReadRegularFile(out_ + "/run.key", ExitCode::kFailure), "made\n");
 }
 
 // Of which Slurm makes something else.
