@@ -3,11 +3,13 @@
 #include <gflags/gflags.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -143,7 +145,7 @@ Json AskAgain(const std::function<Json()>& source) {
 }
 
 ExitCode Watch(const std::function<Json()>& source, bool json) {
-  const bool clears = !json && isatty(STDOUT_FILENO) != 0;
+  const bool clears = !json && CanBeCleared(isatty(STDOUT_FILENO) != 0, std::getenv("TERM"));
   for (bool first = true;; first = false) {
     const Json status = first ? source() : AskAgain(source);
     if (clears) std::cout << "\x1b[H\x1b[2J";
@@ -185,6 +187,10 @@ MonitorAddress MonitorOf(const std::string& directory, const std::string& token_
     address.token = ReadToken(monitor.token_file);
   }
   return address;
+}
+
+bool CanBeCleared(bool is_terminal, const char* type) {
+  return is_terminal && type != nullptr && *type != '\0' && type != std::string_view("dumb");
 }
 
 ExitCode StatusVerb() {

@@ -58,6 +58,14 @@ TEST_F(MonitorOfDirectoryTest, OfAnotherUserIsNotShownWhatItNames) {
   EXPECT_EQ(MonitorOf(directory_.path(), own).token, "fedcba9876543210");
 }
 
+TEST(StatusWatchTest, ClearsOnlyWhatTakesEscapes) {
+  EXPECT_TRUE(CanBeCleared(true, "xterm-256color"));
+  EXPECT_FALSE(CanBeCleared(false, "xterm-256color"));
+  EXPECT_FALSE(CanBeCleared(true, "dumb"));
+  EXPECT_FALSE(CanBeCleared(true, ""));
+  EXPECT_FALSE(CanBeCleared(true, nullptr));
+}
+
 TEST(StatusTextTest, HasTheRateOfASlowNetAndTheTimeLeftOnceItIsKnown) {
   JobStatus status;
   status.job = "large";
