@@ -2,11 +2,9 @@
 
 #include <glog/logging.h>
 
-#include <algorithm>
 #include <cmath>
 #include <iostream>
 #include <nlohmann/json.hpp>
-#include <utility>
 
 #include "cli/input/choices.h"
 #include "cli/input/flags.h"
@@ -65,20 +63,6 @@ std::string DisturbanceLine(const ClusterAnswer& answer) {
          " ms\n";
 }
 
-// Simulated nodes' warnings, of which none is about this machine, are left out as long as it lives:
-// that they are lost, or have waited for the scheduler for seconds of their time, is no news.
-class NodesAreSilent {
- public:
-  NodesAreSilent() = default;
-  ~NodesAreSilent() { FLAGS_minloglevel = before_; }
-  NodesAreSilent(const NodesAreSilent&) = delete;
-  NodesAreSilent& operator=(const NodesAreSilent&) = delete;
-
- private:
-  int before_ =
-      std::exchange(FLAGS_minloglevel, std::max<int>(FLAGS_minloglevel, google::GLOG_ERROR));
-};
-
 // The fields of the job config's, with the cost in milliseconds.
 nlohmann::ordered_json DisturbanceJson(const Disturbance& disturbance) {
   return {{"iteration_spread", disturbance.iteration_spread()},
@@ -114,8 +98,11 @@ ClusterAnswer SimulateModel(const PlanOptions& options, int iterations,
   PlanOptions recovering = options;
   if (failures) SetRecovery(*failures, recovering.job);
   auto [one, job, inputs] = LoadModelAndJob(recovering);
-  const NodesAreSilent silent;         // the net's own warnings have been said by now
-  if (failures) CheckCanRecover(job);  // before simulations that can take minutes
+  if (failures) {
+    CheckCanRecover(job);  // before simulations that can take minutes
+    // The net's own warnings have been said by now, and that simulated nodes are lost is no news.
+    FLAGS_minloglevel = google::GLOG_ERROR;
+  }
   DisturbUnlessSaid(*job.mutable_cluster());
   const Cluster& cluster = job.cluster();
   const ModelSpec model =

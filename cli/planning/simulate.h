@@ -37,7 +37,7 @@ struct ClusterAnswer {
 };
 
 // `iterations` as in `poseidon simulate --help`. Throws ConfigError if there are fewer than 3, and
-// as PlanModel and SimulateTraining do.
+// as PlanModel and SimulateTraining do. With `failures` the process logs no warnings afterwards.
 ClusterAnswer SimulateModel(const PlanOptions& options, int iterations,
                             const SimulationControl& control = {},
                             const std::optional<FailureQuestion>& failures = std::nullopt);

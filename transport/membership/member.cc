@@ -195,6 +195,7 @@ void Member::OnConnectionLost(const Envelope& envelope, Outbox& outbox) {
 }
 
 void Member::WarnOfSilence(Time now) {
+  if (options_.shared != nullptr) return;
   const Duration waited = now - last_answer_;
   if (admitted_ || waited < next_warning_) return;
   next_warning_ *= 2;

@@ -50,7 +50,8 @@ struct MemberOptions {
   std::optional<Duration> scheduler_deadline;
   Duration join_deadline = Seconds(60);
   HeartbeatTiming heartbeat;
-  // What all nodes of a simulation share; null in a daemon.
+  // What all nodes of a simulation share; null in a daemon. A simulated node does not warn of a
+  // scheduler that is silent: its seconds are not the user's, who has no scheduler to look at.
   std::shared_ptr<SharedMessages> shared;
 };
 

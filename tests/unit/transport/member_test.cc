@@ -10,8 +10,6 @@
 #include <chrono>
 #include <thread>
 
-#include "transport/membership/node_setup.h"
-
 namespace poseidon {
 namespace {
 
@@ -433,6 +431,27 @@ TEST(SharedMessagesTest, MembersOfASimulationGetTheSameRoutes) {
   EXPECT_EQ(routes[0]->at(1).endpoint, "1/data");
 }
 
+TEST(SharedMessagesTest, MembersOfASimulationDoNotWarnOfASilentScheduler) {
+  const auto said = [](const MemberOptions& options) {
+    Member member(options);
+    Outbox outbox;
+    member.Start(outbox);
+    testing::internal::CaptureStderr();
+    while (outbox.now < Seconds(20)) {
+      const Outbox::Timer timer = outbox.timers.back();
+      outbox.Clear();
+      outbox.now += *timer.delay;
+      member.OnTimer(timer.id, outbox);
+    }
+    return testing::internal::GetCapturedStderr();
+  };
+  MemberOptions options = Options();
+  EXPECT_THAT(said(options),
+              testing::HasSubstr("no answer from the scheduler at tcp://there:9700 for 5 s"));
+  options.shared = std::make_shared<SharedMessages>();
+  EXPECT_EQ(said(options), "");
+}
+
 TEST(SharedMessagesTest, ParsesABodyOnceAndOthersForThemselves) {
   ParseCache<wire::View> cache;
   const Payload first = Payload::FromString(CompleteView().SerializeAsString());
@@ -474,23 +493,6 @@ TEST_F(MemberTest, GoesOverToALaterViewOfItsJobAndToNoOther) {
   Receive(FromScheduler(MessageKind::kView, foreign, foreign.epoch()));
   EXPECT_EQ(member_.epoch(), kEpoch + (2ULL << 32));
   EXPECT_TRUE(outbox_.routes.empty());
-}
-
-TEST(NodeSetupTest, StallDeadlinesGrowWithTheStepsBetweenExchanges) {
-  Job job;
-  Communication& communication = *job.mutable_communication();
-  communication.set_stall_deadline_seconds(3);
-  EXPECT_EQ(StallDeadline(job), Seconds(3));
-  communication.set_local_steps(100);
-  EXPECT_EQ(StallDeadline(job), Seconds(300));
-  communication.set_fragments(4);
-  EXPECT_EQ(StallDeadline(job), Seconds(75));
-  communication.set_fragments(40);
-  EXPECT_EQ(StallDeadline(job), Seconds(9));
-  communication.set_stall_deadline_seconds(1e6);
-  communication.set_local_steps(1000000);
-  communication.set_fragments(1);
-  EXPECT_GT(StallDeadline(job), Seconds(1e7));
 }
 
 }  // namespace

@@ -117,5 +117,22 @@ TEST(AwaitSchedulerName, CanBeInterrupted) {
                Error);
 }
 
+TEST(StallDeadline, GrowsWithTheStepsBetweenExchanges) {
+  Job job;
+  Communication& communication = *job.mutable_communication();
+  communication.set_stall_deadline_seconds(3);
+  EXPECT_EQ(StallDeadline(job), Seconds(3));
+  communication.set_local_steps(100);
+  EXPECT_EQ(StallDeadline(job), Seconds(300));
+  communication.set_fragments(4);
+  EXPECT_EQ(StallDeadline(job), Seconds(75));
+  communication.set_fragments(40);
+  EXPECT_EQ(StallDeadline(job), Seconds(9));
+  communication.set_stall_deadline_seconds(1e6);
+  communication.set_local_steps(1000000);
+  communication.set_fragments(1);
+  EXPECT_GT(StallDeadline(job), Seconds(1e7));
+}
+
 }  // namespace
 }  // namespace poseidon
