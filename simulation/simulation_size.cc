@@ -77,14 +77,15 @@ double MessageMemory(const Plan& plan) {
 }
 
 void CheckSimulationMemory(const Cluster& cluster, int64_t iterations, double bytes,
-                           int64_t available) {
+                           int64_t available, int simulations) {
   if (bytes <= static_cast<double>(available)) return;
   throw Error(ExitCode::kFailure, "simulating " + std::to_string(iterations) + " iterations of " +
                                       std::to_string(cluster.workers()) + " workers and " +
                                       std::to_string(cluster.servers()) + " servers takes about " +
                                       Gigabytes(bytes) + " of memory, and " +
                                       Gigabytes(static_cast<double>(available)) +
-                                      " are available; simulate fewer");
+                                      " are available; simulate fewer" +
+                                      (simulations > 1 ? ", or give fewer --threads" : ""));
 }
 
 void CheckMemoryOfSimulations(double bytes, int64_t available) {

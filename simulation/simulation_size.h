@@ -22,10 +22,10 @@ double NodeMemory(const Cluster& cluster, int layers, int64_t iterations);
 // that every worker sends to every other one.
 double MessageMemory(const Plan& plan);
 
-// Throws Error with kFailure if `bytes`, what the simulation of `job` needs, are more than
-// `available`.
+// Throws Error with kFailure if `bytes`, what the simulation of `cluster` needs, are more than
+// `available`. `simulations`: how many the process does at a time, which share what is available.
 void CheckSimulationMemory(const Cluster& cluster, int64_t iterations, double bytes,
-                           int64_t available);
+                           int64_t available, int simulations);
 // The same of what several simulations of a process take together.
 void CheckMemoryOfSimulations(double bytes, int64_t available);
 

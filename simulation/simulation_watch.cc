@@ -52,7 +52,7 @@ double SimulationWatch::Share() const {
 }
 
 void SimulationWatch::Check(double bytes) const {
-  CheckSimulationMemory(cluster_, iterations_, bytes, control_.memory);
+  CheckSimulationMemory(cluster_, iterations_, bytes, control_.memory, control_.simulations);
 }
 
 void SimulationWatch::CheckTaken(double bytes) const {
