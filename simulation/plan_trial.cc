@@ -1,6 +1,8 @@
 #include "simulation/plan_trial.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <limits>
 
 #include "core/error.h"
 #include "planner/job_plan.h"
@@ -14,6 +16,9 @@ namespace {
 
 // Of a short trial, some 1.5 seconds on one core. A ring of ten workers takes VGG19 half of it.
 constexpr double kMostMessagesOfShort = 500'000;
+
+// Bytes of a trial's nodes, as of 50,000 workers of a small net, each with a server.
+constexpr double kMostMemory = 2e9;
 
 // Of a long trial, some 0.2 seconds.
 constexpr double kMostMessagesOfLong = 60'000;
@@ -48,8 +53,11 @@ std::optional<SteadyIterations> LongIterations(const Plan& plan, const SteadyIte
 std::optional<double> TryPlan(const Plan& plan, const Job& job, const ModelSpec& model,
                               TrialLength length) {
   const SteadyIterations shorter = ShortIterations(plan, job);
-  if (DataMessages(plan) * (shorter.warm_up + shorter.measured) > kMostMessagesOfShort)
+  const int iterations = shorter.warm_up + shorter.measured;
+  if (DataMessages(plan) * iterations > kMostMessagesOfShort ||
+      NodeMemory(job.cluster(), model.layers_size(), iterations) > kMostMemory) {
     return std::nullopt;
+  }
   const std::optional<SteadyIterations> steady =
       length == TrialLength::kLong ? LongIterations(plan, shorter) : shorter;
   if (!steady) return std::nullopt;
@@ -57,6 +65,9 @@ std::optional<double> TryPlan(const Plan& plan, const Job& job, const ModelSpec&
   tried.mutable_cluster()->clear_disturbance();  // plans are compared with their predictions
   SimulationControl control;
   control.planner = [&plan](const InformationBook&, const Job&) { return plan; };
+  // What it takes is bounded above. What a machine has left, or other simulations of this process
+  // take meanwhile, must not decide which plan is made.
+  control.memory = std::numeric_limits<int64_t>::max();
   try {
     const ModelSpec timed =
         WithTimes(model, job.cluster().flops() * job.cluster().devices_per_worker());

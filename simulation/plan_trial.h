@@ -14,9 +14,9 @@
 
 namespace poseidon {
 
-// Seconds of a steady iteration; nullopt if the trial would take longer than a second or two, or if
-// a long one had no more iterations than a short one. The plan is of `job`, which has been checked,
-// and `model`, which need not have times. Thread-safe.
+// Seconds of a steady iteration; nullopt if the trial would take longer than a second or two, or
+// more than 2 GB, or if a long one had no more iterations than a short one. The plan is of `job`,
+// which has been checked, and `model`, which need not have times. Thread-safe.
 std::optional<double> TryPlan(const Plan& plan, const Job& job, const ModelSpec& model,
                               TrialLength length);
 

@@ -102,6 +102,17 @@ TEST(LargePlansTest, LongTrialsAreOfPlansWithFewMessages) {
   EXPECT_FALSE(tried(16, TrialLength::kLong));
 }
 
+// Whatever memory is free, for a plan is the same on every machine.
+TEST(LargePlansTest, TrialsAreOfClustersThatAnyMachineHasTheMemoryFor) {
+  const ModelSpec model = Layers(1, 1000, 1, 1);
+  Job job = PlannedJob(2, 2, "10Gbps", "50us", true);
+  job.mutable_communication()->set_policy(Communication::ALL_PS);
+  const Plan plan = PlanJob(InformationBook(model, job.cluster()), job);
+  EXPECT_TRUE(TryPlan(plan, job, model, TrialLength::kShort));
+  job.mutable_cluster()->set_servers(200'000);  // of which all but two have nothing to send
+  EXPECT_FALSE(TryPlan(plan, job, model, TrialLength::kShort));
+}
+
 // As for several numbers of lanes, where there are cores.
 void ExpectTheSameSideBySide(const std::vector<int>& lanes_side_by_side) {
   const ModelSpec model = PlannedNets().front().model;
