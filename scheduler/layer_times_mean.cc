@@ -15,27 +15,25 @@ bool AreTimes(const google::protobuf::RepeatedField<double>& milliseconds, int l
 
 }  // namespace
 
-std::optional<wire::LayerTimes> LayerTimesMean::Add(const NodeId& worker, wire::LayerTimes times,
-                                                    int layers, int workers) {
+std::optional<wire::LayerTimes> LayerTimesMean::Add(int worker, wire::LayerTimes times, int layers,
+                                                    const std::set<int>& workers) {
   if (!AreTimes(times.forward_ms(), layers) || !AreTimes(times.backward_ms(), layers)) {
     return std::nullopt;
   }
-  const bool first = times_.emplace(worker, std::move(times)).second;
-  return first ? MeanOf(workers) : std::nullopt;
+  times_.emplace(worker, std::move(times));
+  return Remain(workers);
 }
 
-std::optional<wire::LayerTimes> LayerTimesMean::Remain(int workers) {
-  return times_.size() > in_mean_ ? MeanOf(workers) : std::nullopt;
-}
-
-std::optional<wire::LayerTimes> LayerTimesMean::MeanOf(int workers) {
-  if (static_cast<int>(times_.size()) < workers) return std::nullopt;
+std::optional<wire::LayerTimes> LayerTimesMean::Remain(const std::set<int>& workers) {
+  std::erase_if(times_, [&](const auto& report) { return !workers.contains(report.first); });
+  if (told_ || times_.empty() || times_.size() < workers.size()) return std::nullopt;
+  told_ = true;
   const int layers = times_.begin()->second.forward_ms_size();
   wire::LayerTimes mean;
   for (int layer = 0; layer < layers; ++layer) {
     double forward = 0;
     double backward = 0;
-    for (const auto& [reporter, measured] : times_) {
+    for (const auto& [worker, measured] : times_) {
       forward += measured.forward_ms(layer);
       backward += measured.backward_ms(layer);
     }
@@ -43,7 +41,6 @@ std::optional<wire::LayerTimes> LayerTimesMean::MeanOf(int workers) {
     mean.add_forward_ms(forward / reports);
     mean.add_backward_ms(backward / reports);
   }
-  in_mean_ = times_.size();
   return mean;
 }
 

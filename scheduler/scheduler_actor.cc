@@ -415,7 +415,7 @@ void SchedulerActor::StartTraining(Outbox& outbox) {
   quiet_.Heard(outbox.now);
   LookForProgress(outbox);
   if (IsElastic()) roster_.OpenTo(MostWorkers());
-  TellLayerTimes(times_.Remain(Workers()), outbox);
+  TellLayerTimes(times_.Remain(RanksOf(Role::kWorker)), outbox);
   if (snapshot_by_) RequestSnapshot(outbox);
   AgreeOnStop(outbox);
   TryChangeMembers(outbox);

@@ -20,15 +20,16 @@
 //
 // Each phase but training has a deadline that names who is missing; in training heartbeats and the
 // servers' and workers' stall reports do, and a notice tells of workers that all work at one
-// iteration for long. The application lane hears kJoined (wire::View), kPlan
-// (wire::PlanAndModel) for each plan, kNotice, kProgress and kFinished as they come (with `rank`
-// filled in; -1 is the scheduler itself), kLayerTimes once (the workers' mean), kRecovered
-// (wire::Recovered) when the job goes on after a loss, kJobPhase (wire::JobPhase) and kOverdue
-// (wire::Silent: all whose heartbeats are overdue) whenever that has changed in a job with a
-// monitor, kJournal (wire::JournalRecord) if the job is to survive its scheduler, and kEnd
-// (wire::End) exactly once. It may send kSwitchPlan (wire::PlanAndModel, the same model) during
-// bulk-synchronous training; nothing comes of it when a switch is already going on, or the training
-// ends before. It may send kAskSnapshot and kStopTraining at any time, and kLostProcess.
+// iteration for long. The application lane hears kJoined (wire::View), kPlan (wire::PlanAndModel)
+// for each plan, kNotice, kProgress and kFinished as they come (with `rank` filled in; -1 is the
+// scheduler itself), kLayerTimes once at most (the mean over the job's workers, when all that it
+// has then have measured), kRecovered (wire::Recovered) when the job goes on after a loss,
+// kJobPhase (wire::JobPhase) and kOverdue (wire::Silent: all whose heartbeats are overdue) whenever
+// that has changed in a job with a monitor, kJournal (wire::JournalRecord) if the job is to survive
+// its scheduler, and kEnd (wire::End) exactly once. It may send kSwitchPlan (wire::PlanAndModel,
+// the same model) during bulk-synchronous training; nothing comes of it when a switch is already
+// going on, or the training ends before. It may send kAskSnapshot and kStopTraining at any time,
+// and kLostProcess.
 #pragma once
 
 #include <array>

@@ -12,9 +12,9 @@ void SchedulerActor::OnLayerTimes(const Envelope& envelope, Outbox& outbox) {
       !times.ParseFromString(envelope.body.ToString())) {
     return;
   }
-  TellLayerTimes(
-      times_.Add(envelope.from.node, std::move(times), plan_.model().layers_size(), Workers()),
-      outbox);
+  TellLayerTimes(times_.Add(envelope.from.node.rank, std::move(times), plan_.model().layers_size(),
+                            RanksOf(Role::kWorker)),
+                 outbox);
 }
 
 void SchedulerActor::TellLayerTimes(const std::optional<wire::LayerTimes>& mean, Outbox& outbox) {
