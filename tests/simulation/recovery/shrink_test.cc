@@ -289,6 +289,47 @@ TEST(ShrinkTest, WhatIsKnownOfMachinesGoesWithTheirWorkers) {
                                    "worker: 1 compute_factor: 3; "));
 }
 
+// The slow worker is lost when the others have told how long their layers take, and it has not yet:
+// what they have measured leads to another plan under which the two go on.
+TEST(ShrinkTest, TheLayerTimesOfALostWorkerAreNotWaitedFor) {
+  SimulatedClusterOptions options = Shrinking(TinyTrainings().front());
+  options.job.mutable_communication()->set_policy(Communication::TIME);
+  options.work.iterations = 24;
+  const NodeId slow{Role::kWorker, 2};
+  options.layout.nodes[options.layout.IndexOf(slow)].compute_factor = 3;
+  options.replan = [&](const wire::PlanAndModel& current, const wire::LayerTimes&) {
+    Job left = options.job;
+    left.mutable_cluster()->set_workers(current.plan().workers());
+    left.mutable_communication()->set_lanes(current.plan().lanes());
+    wire::PlanAndModel next = current;
+    *next.mutable_plan() = PlanJob(InformationBook(next.model(), left.cluster()), left);
+    return next;
+  };
+  WatchedJob* watched = nullptr;
+  int told = 0;
+  options.network.processing = [&](const Envelope& envelope) {
+    const bool is_report =
+        envelope.kind == MessageKind::kLayerTimes && envelope.from.node.role == Role::kWorker;
+    if (is_report && ++told == 2) watched->KillAt(watched->cluster().runtime().now(), slow);
+    return Duration::zero();
+  };
+  WatchedJob job(options);
+  watched = &job;
+  SimulatedCluster& cluster = job.cluster();
+  ASSERT_TRUE(cluster.Run(kHung)) << "it hangs";
+  EXPECT_EQ(told, 2);
+  ASSERT_TRUE(cluster.scheduler().times);
+  for (int layer = 0; layer < options.work.model.layers_size(); ++layer) {
+    const ComputeStep& step = options.work.timeline.steps[layer];
+    EXPECT_NEAR(cluster.scheduler().times->forward_ms(layer), 1000 * ToSeconds(step.forward), 1e-5);
+    EXPECT_NEAR(cluster.scheduler().times->backward_ms(layer), 1000 * ToSeconds(step.backward),
+                1e-5);
+  }
+  EXPECT_EQ(LastPlan(cluster).workers(), 2);
+  EXPECT_EQ(LastPlan(cluster).number(), 2) << "after the loss, and by the times";
+  ExpectTrained(cluster, options);
+}
+
 // A job needs a server, for which it waits.
 // Both servers of every tiny job die, rank 0 first, and processes take the ranks that come back.
 void ExpectAServerTakesTheLastOnesPlace(Duration between, const std::vector<int>& come_back) {
