@@ -55,13 +55,6 @@ std::string Changes(const Plan& current, const Plan& next) {
   return text.empty() ? "\n  the same buckets in other chunks" : text;
 }
 
-// The workers' mean computing time, against that of one that is not known to deviate.
-double MeanComputeFactor(const ClusterModel& cluster) {
-  double sum = 0;
-  for (int worker = 0; worker < cluster.workers; ++worker) sum += cluster.ComputeFactorOf(worker);
-  return sum / cluster.workers;
-}
-
 // The plan as if it were the first one of a job that begins with these workers and servers.
 Plan OfItsOwn(Plan plan) {
   plan.clear_number();
@@ -93,19 +86,25 @@ Job KnownUnder(const wire::PlanAndModel& current, Job job) {
 
 }  // namespace
 
+double MeanComputeFactor(const Job& job, const wire::PlanAndModel& current) {
+  const ClusterModel cluster = ClusterOf(KnownUnder(current, job));
+  double sum = 0;
+  for (int worker = 0; worker < cluster.workers; ++worker) sum += cluster.ComputeFactorOf(worker);
+  return sum / cluster.workers;
+}
+
 Replanned Replan(const Job& job, const wire::PlanAndModel& current,
-                 const wire::LayerTimes& measured, const JobPlanTrial& trial,
+                 const wire::LayerTimes& measured, double factor, const JobPlanTrial& trial,
                  const std::stop_token& stop) {
   const Job known = KnownUnder(current, job);
   const ClusterModel cluster = ClusterOf(known);
   wire::PlanAndModel next;
   *next.mutable_model() = current.model();
   *next.mutable_network() = known.cluster().network();
-  const double mean = MeanComputeFactor(cluster);
   for (int layer = 0; layer < next.model().layers_size(); ++layer) {
-    next.mutable_model()->mutable_layers(layer)->set_forward_ms(measured.forward_ms(layer) / mean);
-    next.mutable_model()->mutable_layers(layer)->set_backward_ms(measured.backward_ms(layer) /
-                                                                 mean);
+    LayerSpec& spec = *next.mutable_model()->mutable_layers(layer);
+    spec.set_forward_ms(measured.forward_ms(layer) / factor);
+    spec.set_backward_ms(measured.backward_ms(layer) / factor);
   }
   const InformationBook book(next.model(), known.cluster());
   Job planned = known;

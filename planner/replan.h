@@ -20,12 +20,16 @@ struct Replanned {
   Plan current;     // with the predictions that the measured times lead to
 };
 
+// The mean computing time of the plan's workers, against that of one that is not known to deviate.
+double MeanComputeFactor(const Job& job, const wire::PlanAndModel& current);
+
 // For a checked job under policy TIME; one with local steps keeps its plan. `measured` has the
-// times of all the model's layers, the mean over the workers. Takes as long as making the first
-// plan did; throws Error (kInterrupted) soon after `stop` is requested, when a trial that is under
-// way has ended.
+// times of all the model's layers, the mean over the workers that there were then; `factor` is the
+// MeanComputeFactor of their plan, which need not be that of `current`. Takes as long as making the
+// first plan did; throws Error (kInterrupted) soon after `stop` is requested, when a trial that is
+// under way has ended.
 Replanned Replan(const Job& job, const wire::PlanAndModel& current,
-                 const wire::LayerTimes& measured, const JobPlanTrial& trial = {},
+                 const wire::LayerTimes& measured, double factor, const JobPlanTrial& trial = {},
                  const std::stop_token& stop = {});
 
 // What Replanned.current has of predictions, into a plan of the same layout; into another one

@@ -19,10 +19,10 @@ bool IsThere(const std::future<Replanned>& future) {
 }
 
 Replanned Search(const Job& job, const wire::PlanAndModel& current,
-                 const wire::LayerTimes& measured, const std::stop_token& given_up) {
+                 const wire::LayerTimes& measured, double factor, const std::stop_token& given_up) {
   RunInBackground();
   return Replan(
-      job, current, measured,
+      job, current, measured, factor,
       [&](const Plan& plan, const Job& tried, const ModelSpec& model, TrialLength length) {
         if (given_up.stop_requested()) {
           throw Error(ExitCode::kInterrupted, "nobody waits for the plan");
@@ -53,12 +53,21 @@ BackgroundReplan::~BackgroundReplan() {
 
 void BackgroundReplan::Start(const Job& job, const wire::PlanAndModel& current,
                              const wire::LayerTimes& measured) {
+  Ask({.job = job,
+       .measured = measured,
+       .factor = MeanComputeFactor(job, current),
+       .current = current.plan(),
+       .found = {}},
+      current);
+}
+
+void BackgroundReplan::Ask(Asked asked, const wire::PlanAndModel& current) {
   GiveUp();
-  asked_ = Asked{.job = job, .measured = measured, .current = current.plan(), .found = {}};
+  asked_ = std::move(asked);
   given_up_ = std::stop_source();
   try {
-    replanned_ =
-        std::async(std::launch::async, Search, job, current, measured, given_up_.get_token());
+    replanned_ = std::async(std::launch::async, Search, asked_->job, current, asked_->measured,
+                            asked_->factor, given_up_.get_token());
   } catch (const std::exception& error) {  // as where there may be no more threads
     TellOfFailure(error);
     asked_.reset();
@@ -89,8 +98,11 @@ void BackgroundReplan::PlanChanged(const wire::PlanAndModel& current) {
   if (!asked_) return;
   if (asked_->found && HaveSameBuckets(*asked_->found, current.plan())) return asked_.reset();
   if (!IsOpen(*asked_, current.plan())) return;
-  const Asked asked = *std::exchange(asked_, {});
-  Start(asked.job, current, asked.measured);
+  Asked again = *std::exchange(asked_, {});
+  again.current = current.plan();
+  again.found.reset();
+  again.stays = false;
+  Ask(std::move(again), current);
 }
 
 void BackgroundReplan::GiveUp() {

@@ -33,7 +33,8 @@ class BackgroundReplan {
   BackgroundReplan(const BackgroundReplan&) = delete;
   BackgroundReplan& operator=(const BackgroundReplan&) = delete;
 
-  // As Replan takes them. Gives up what is under way, without waiting for its end.
+  // As Replan takes them; `measured` is of the workers of `current`. Gives up what is under way,
+  // without waiting for its end.
   void Start(const Job& job, const wire::PlanAndModel& current, const wire::LayerTimes& measured);
 
   // What has come of it, once; nullopt if nothing is there yet, or it has failed.
@@ -52,6 +53,7 @@ class BackgroundReplan {
   struct Asked {
     Job job;
     wire::LayerTimes measured;
+    double factor = 1;          // MeanComputeFactor of the workers that have measured
     Plan current;               // that was in force
     std::optional<Plan> found;  // that is much better, once it has been taken
     bool stays = false;         // no other plan pays
@@ -61,6 +63,8 @@ class BackgroundReplan {
   // that was found.
   static bool IsOpen(const Asked& asked, const Plan& plan);
 
+  // Asks `asked` of the plan in force.
+  void Ask(Asked asked, const wire::PlanAndModel& current);
   void GiveUp();
 
   std::optional<Asked> asked_;  // until the plan that was found is in force

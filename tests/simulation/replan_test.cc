@@ -77,7 +77,7 @@ TEST(ReplanTest, GoesOverToPlansThatAreMuchBetterAndToNoOthers) {
     SimulatedClusterOptions options = Misjudged(seed);
     std::optional<Replanned> replanned;
     options.replan = [&](const wire::PlanAndModel& current, const wire::LayerTimes& times) {
-      replanned = Replan(options.job, current, times);
+      replanned = Replan(options.job, current, times, 1);
       return replanned->plan;
     };
     SimulatedCluster cluster(options);
@@ -126,7 +126,7 @@ TEST(ReplanTest, RightTimesChangeNothing) {
       same.add_forward_ms(layer.forward_ms());
       same.add_backward_ms(layer.backward_ms());
     }
-    EXPECT_FALSE(Replan(options.job, current, same).plan);
+    EXPECT_FALSE(Replan(options.job, current, same, 1).plan);
   }
 }
 
@@ -152,7 +152,7 @@ TEST(ReplanTest, WhatIsKnownOfMachinesIsNotTakenForTheLayers) {
     measured.add_backward_ms(layer.backward_ms() * 5 / 3);
     milliseconds += layer.forward_ms() + layer.backward_ms();
   }
-  const Replanned replanned = Replan(job, current, measured);
+  const Replanned replanned = Replan(job, current, measured, MeanComputeFactor(job, current));
   EXPECT_FALSE(replanned.plan) << replanned.why;
   EXPECT_NEAR(replanned.current.compute_ms(), 3 * milliseconds, 1e-3 * milliseconds);
 }
@@ -184,7 +184,7 @@ TEST(ReplanTest, TrialsDecide) {
       if (length == TrialLength::kLong) return is_current ? std::optional(1.0) : std::nullopt;
       return is_current ? 0.010 : other;
     };
-    const Replanned replanned = Replan(options.job, current, same, trial);
+    const Replanned replanned = Replan(options.job, current, same, 1, trial);
     EXPECT_EQ(replanned.plan.has_value(), other == 0.009) << replanned.why;
     EXPECT_EQ(replanned.current.simulated_ms(), 10);
     EXPECT_THAT(replanned.why, testing::HasSubstr("to take 10.00 ms (before: 77.00 ms)"));
@@ -226,7 +226,7 @@ TEST_F(BackgroundReplanTest, ComesToWhatReplanComesTo) {
   replan_.Start(options_.job, current_, measured_);
   const std::optional<Replanned> replanned = Await(replan_);
   ASSERT_TRUE(replanned);
-  EXPECT_EQ(replanned->why, Replan(options_.job, current_, measured_, TryPlan).why);
+  EXPECT_EQ(replanned->why, Replan(options_.job, current_, measured_, 1, TryPlan).why);
   EXPECT_FALSE(replan_.Take());
 }
 
@@ -237,7 +237,7 @@ TEST_F(BackgroundReplanTest, TheNewestIsWhatCounts) {
   replan_.Start(options_.job, current_, measured_);
   const std::optional<Replanned> replanned = Await(replan_);
   ASSERT_TRUE(replanned);
-  EXPECT_EQ(replanned->why, Replan(options_.job, current_, measured_, TryPlan).why);
+  EXPECT_EQ(replanned->why, Replan(options_.job, current_, measured_, 1, TryPlan).why);
   // One that nobody takes is left.
   replan_.Start(options_.job, current_, other);
 }
@@ -298,6 +298,30 @@ TEST_F(BackgroundReplanTest, WhereNoOtherPlanPaysOneForFewerWorkersMay) {
   EXPECT_TRUE(replan_.searching());
 }
 
+// Of four workers the last has computed for three times as long, which was known: the mean of what
+// they have measured is 3/2 of what layers take, also after it is lost.
+TEST_F(BackgroundReplanTest, TimesStayThoseOfTheWorkersThatHaveMeasured) {
+  Job job = options_.job;
+  Deviation& deviation = *job.mutable_cluster()->add_deviation();
+  deviation.set_worker(3);
+  deviation.set_compute_factor(3);
+  double milliseconds = 0;
+  for (int layer = 0; layer < measured_.forward_ms_size(); ++layer) {
+    milliseconds += measured_.forward_ms(layer) + measured_.backward_ms(layer);
+    measured_.set_forward_ms(layer, measured_.forward_ms(layer) * 3 / 2);
+    measured_.set_backward_ms(layer, measured_.backward_ms(layer) * 3 / 2);
+  }
+  replan_.Start(job, current_, measured_);
+  Job left = options_.job;
+  left.mutable_cluster()->set_workers(3);
+  *current_.mutable_plan() = PlanJob(InformationBook(current_.model(), 3, 4), left);
+  current_.mutable_plan()->set_layout(1);
+  replan_.PlanChanged(current_);
+  const std::optional<Replanned> replanned = Await(replan_);
+  ASSERT_TRUE(replanned);
+  EXPECT_NEAR(replanned->current.compute_ms(), milliseconds, 1e-3 * milliseconds);
+}
+
 // The scheduler, which asks, must not stand still for the second or two that the other takes to
 // end.
 TEST_F(BackgroundReplanTest, WhatIsGivenUpIsNotWaitedFor) {
@@ -317,10 +341,10 @@ TEST_F(BackgroundReplanTest, ASearchEndsWhenNobodyWantsItsPlan) {
   std::stop_source stop;
   stop.request_stop();
   const std::clock_t begin = std::clock();
-  EXPECT_THAT([&] { Replan(options_.job, current_, measured_, {}, stop.get_token()); },
+  EXPECT_THAT([&] { Replan(options_.job, current_, measured_, 1, {}, stop.get_token()); },
               testing::ThrowsMessage<Error>(testing::HasSubstr("nobody waits for the plan")));
   const std::clock_t stopped = std::clock();
-  Replan(options_.job, current_, measured_);
+  Replan(options_.job, current_, measured_, 1);
   EXPECT_LT(stopped - begin, (std::clock() - stopped) / 2);
 }
 
