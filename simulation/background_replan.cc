@@ -53,21 +53,24 @@ BackgroundReplan::~BackgroundReplan() {
 
 void BackgroundReplan::Start(const Job& job, const wire::PlanAndModel& current,
                              const wire::LayerTimes& measured) {
-  Ask({.job = job,
-       .measured = measured,
-       .factor = MeanComputeFactor(job, current),
-       .current = current.plan(),
-       .found = {}},
-      current);
+  Ask(job, current, measured, MeanComputeFactor(job, current));
 }
 
-void BackgroundReplan::Ask(Asked asked, const wire::PlanAndModel& current) {
+void BackgroundReplan::Ask(const Job& job, const wire::PlanAndModel& current,
+                           const wire::LayerTimes& measured, double factor) {
   GiveUp();
-  asked_ = std::move(asked);
+  const Plan& plan = current.plan();
+  asked_ = Asked{.job = job,
+                 .measured = measured,
+                 .factor = factor,
+                 .layout = plan.layout(),
+                 .workers = plan.workers(),
+                 .servers = plan.servers(),
+                 .found = {}};
   given_up_ = std::stop_source();
   try {
-    replanned_ = std::async(std::launch::async, Search, asked_->job, current, asked_->measured,
-                            asked_->factor, given_up_.get_token());
+    replanned_ = std::async(std::launch::async, Search, job, current, measured, factor,
+                            given_up_.get_token());
   } catch (const std::exception& error) {  // as where there may be no more threads
     TellOfFailure(error);
     asked_.reset();
@@ -90,19 +93,16 @@ std::optional<Replanned> BackgroundReplan::Take() {
 
 bool BackgroundReplan::IsOpen(const Asked& asked, const Plan& plan) {
   if (asked.found) return true;
-  if (!asked.stays) return plan.layout() != asked.current.layout();
-  return plan.workers() != asked.current.workers() || plan.servers() != asked.current.servers();
+  if (!asked.stays) return plan.layout() != asked.layout;
+  return plan.workers() != asked.workers || plan.servers() != asked.servers;
 }
 
 void BackgroundReplan::PlanChanged(const wire::PlanAndModel& current) {
   if (!asked_) return;
   if (asked_->found && HaveSameBuckets(*asked_->found, current.plan())) return asked_.reset();
   if (!IsOpen(*asked_, current.plan())) return;
-  Asked again = *std::exchange(asked_, {});
-  again.current = current.plan();
-  again.found.reset();
-  again.stays = false;
-  Ask(std::move(again), current);
+  const Asked asked = *std::exchange(asked_, {});
+  Ask(asked.job, current, asked.measured, asked.factor);
 }
 
 void BackgroundReplan::GiveUp() {

@@ -13,6 +13,7 @@
 // All calls are one thread's.
 #pragma once
 
+#include <cstdint>
 #include <future>
 #include <optional>
 #include <stop_token>
@@ -53,8 +54,11 @@ class BackgroundReplan {
   struct Asked {
     Job job;
     wire::LayerTimes measured;
-    double factor = 1;          // MeanComputeFactor of the workers that have measured
-    Plan current;               // that was in force
+    double factor = 1;  // MeanComputeFactor of the workers that have measured
+    // Of the plan that was in force.
+    int32_t layout = 0;
+    int32_t workers = 0;
+    int32_t servers = 0;
     std::optional<Plan> found;  // that is much better, once it has been taken
     bool stays = false;         // no other plan pays
   };
@@ -63,8 +67,9 @@ class BackgroundReplan {
   // that was found.
   static bool IsOpen(const Asked& asked, const Plan& plan);
 
-  // Asks `asked` of the plan in force.
-  void Ask(Asked asked, const wire::PlanAndModel& current);
+  // Asks that of the plan in force.
+  void Ask(const Job& job, const wire::PlanAndModel& current, const wire::LayerTimes& measured,
+           double factor);
   void GiveUp();
 
   std::optional<Asked> asked_;  // until the plan that was found is in force
