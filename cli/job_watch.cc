@@ -220,7 +220,11 @@ void JobWatch::OnPlan(const std::string& body) {
   plan_.ParseFromString(body);
   report_.OnPlan(plan_);
   balancer_.SetPlan(plan_.plan());
-  replan_.PlanChanged(plan_);
+  if (replan_.PlanChanged(plan_)) {
+    Show(
+        "the better plan was passed over, as another one came in between; it is searched for "
+        "again");
+  }
   if (monitor_ != nullptr) monitor_->tracker().OnPlan(plan_);
   if (plan_.plan().layout() != plan_.plan().number()) return;  // one that has been shown
   if (plan_.plan().number() > 0) {
@@ -239,8 +243,6 @@ void JobWatch::OnLayerTimes(const std::string& body) {
 }
 
 void JobWatch::OnReplanned(const Replanned& replanned) {
-  // Of a plan that is no more, for somebody has been lost or has come.
-  if (replanned.current.layout() != plan_.plan().layout()) return;
   Show(replanned.why);
   report_.OnRecalibration(replanned.current);
   if (monitor_ != nullptr) monitor_->tracker().OnRecalibration(replanned.current);

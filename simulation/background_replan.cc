@@ -97,12 +97,16 @@ bool BackgroundReplan::IsOpen(const Asked& asked, const Plan& plan) {
   return plan.workers() != asked.workers || plan.servers() != asked.servers;
 }
 
-void BackgroundReplan::PlanChanged(const wire::PlanAndModel& current) {
-  if (!asked_) return;
-  if (asked_->found && HaveSameBuckets(*asked_->found, current.plan())) return asked_.reset();
-  if (!IsOpen(*asked_, current.plan())) return;
+bool BackgroundReplan::PlanChanged(const wire::PlanAndModel& current) {
+  if (!asked_) return false;
+  if (asked_->found && HaveSameBuckets(*asked_->found, current.plan())) {
+    asked_.reset();
+    return false;
+  }
+  if (!IsOpen(*asked_, current.plan())) return false;
   const Asked asked = *std::exchange(asked_, {});
   Ask(asked.job, current, asked.measured, asked.factor);
+  return asked.found.has_value();
 }
 
 void BackgroundReplan::GiveUp() {

@@ -44,8 +44,9 @@ class BackgroundReplan {
   // `current` is the plan in force now. If it is not the one that the search has come to, which
   // then nobody has gone over to, or of another layout than the search is for, it begins anew with
   // the same times. Where it has found that no other plan pays it does so for another number of
-  // workers or servers only, whose plan nobody has made by these times.
-  void PlanChanged(const wire::PlanAndModel& current);
+  // workers or servers only, whose plan nobody has made by these times. Returns whether a plan that
+  // it has come to was passed over.
+  bool PlanChanged(const wire::PlanAndModel& current);
 
   // Whether there is something to Take, or will be.
   bool searching() const { return replanned_.valid(); }

@@ -245,9 +245,9 @@ TEST_F(BackgroundReplanTest, TheNewestIsWhatCounts) {
 // Somebody was lost, has come, or has another part of the batch before there was an answer.
 TEST_F(BackgroundReplanTest, ASearchBeginsAnewUnderAPlanOfAnotherLayout) {
   replan_.Start(options_.job, current_, measured_);
-  replan_.PlanChanged(current_);
+  EXPECT_FALSE(replan_.PlanChanged(current_));
   current_.mutable_plan()->set_layout(1);
-  replan_.PlanChanged(current_);
+  EXPECT_FALSE(replan_.PlanChanged(current_)) << "there was none yet";
   const std::optional<Replanned> replanned = Await(replan_);
   ASSERT_TRUE(replanned);
   EXPECT_EQ(replanned->current.layout(), 1);
@@ -265,13 +265,13 @@ TEST_F(BackgroundReplanTest, APlanThatNobodyHasGoneOverToIsSearchedForAgain) {
   EXPECT_FALSE(replan_.searching());
   // Of the same layout, after a loss.
   current_.mutable_plan()->set_number(1);
-  replan_.PlanChanged(current_);
+  EXPECT_TRUE(replan_.PlanChanged(current_));
   replanned = Await(replan_);
   ASSERT_TRUE(replanned && replanned->plan);
   wire::PlanAndModel next = *replanned->plan;
   next.mutable_plan()->set_number(2);
   next.mutable_plan()->set_layout(2);
-  replan_.PlanChanged(next);
+  EXPECT_FALSE(replan_.PlanChanged(next));
   EXPECT_FALSE(replan_.searching());
   next.mutable_plan()->set_layout(3);
   replan_.PlanChanged(next);
