@@ -90,6 +90,9 @@ class SubjectChecker {
       if (net.train() && !net.has_solver()) {
         fields_.Fail(field + ".train", "only a net with a solver can be trained");
       }
+      if (net.has_shuffle() && !net.train()) {
+        fields_.Fail(field + ".shuffle", "shuffle is of a net to train");
+      }
       CheckSource(field, net);
       if (net.has_batch()) {
         fields_.CheckAtLeast(field + ".batch", static_cast<double>(net.batch()), 1);

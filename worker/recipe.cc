@@ -129,9 +129,10 @@ void CheckOrder(const Training& training, const SolverNet& train) {
   throw ConfigError(train.locate("layer." + std::to_string(*recurrent)),
                     "layer \"" + layer.name() + "\" (" + layer.type() +
                         ") steps through time, and the records of layer \"" + reader->name() +
-                        "\" would be shuffled, as training.shuffle is on where the job does not "
-                        "say; write training { shuffle: false } where a record is a time step, or "
-                        "shuffle: true where each record is a whole sequence");
+                        "\" would be shuffled, as shuffle is on where nobody says otherwise; write "
+                        "shuffle: false into the job's training, or into the net of an experiment, "
+                        "where a record is a time step, or shuffle: true where each record is a "
+                        "whole sequence");
 }
 
 void CheckSmoothing(float label_smoothing, const NetDescription& net, const SolverNet& train) {

@@ -43,6 +43,7 @@
 #include "launch/network_testbed.h"
 #include "launch/process_cluster.h"
 #include "proto/job_config.h"
+#include "worker/recipe.h"
 
 namespace poseidon {
 namespace {
@@ -117,6 +118,8 @@ ExperimentModel LoadNet(const ExperimentFile& file, const Net& net) {
                         "iterations, at most " + std::to_string(kMostIterations));
     }
     loaded.solver = TextOf(solver);
+    if (net.has_shuffle()) training.set_shuffle(net.shuffle());
+    CheckOrder(training, solver.train);
     if (net.has_iterations()) training.set_iterations(net.iterations());
     if (net.has_batch()) training.set_batch_per_worker(static_cast<int>(net.batch()));
   }

@@ -188,7 +188,7 @@ class RecurrentTest(lenet.LenetTest):
         run = self.start_run(f'training {{ solver: "{self.path("solver.prototxt")}" }}')
         self.assertEqual(run.wait(), cluster.CONFIG_ERROR, run.output())
         self.assertIn('layer "lstm" (LSTM) steps through time', run.output())
-        self.assertIn("write training { shuffle: false } where a record is a time", run.output())
+        self.assertIn("write shuffle: false into the job's training, or", run.output())
         self.assertFalse(os.path.exists(self.path("out")))
 
     def train_losses(self, workers, move, goes_on=1):

@@ -165,6 +165,42 @@ TEST_F(ExperimentVerbTest, ImagesPerSecondSayFlops) {
   EXPECT_NEAR(flops.at("rated"), 4 * 3e10, 1);
 }
 
+TEST_F(ExperimentVerbTest, WhetherTimeStepsAreShuffledIsSaidOfANetThatIsTrained) {
+  directory_.Write("net.prototxt", R"(
+    layer {
+      name: "data" type: "Data" top: "data" top: "label"
+      data_param { source: "/there/is/none" batch_size: 4 backend: LMDB }
+    }
+    layer {
+      name: "cont" type: "DummyData" top: "cont"
+      dummy_data_param { shape { dim: 4 dim: 3 } }
+    }
+    layer {
+      name: "lstm" type: "LSTM" bottom: "data" bottom: "cont" top: "lstm"
+      recurrent_param { num_output: 5 }
+    }
+    layer {
+      name: "fc" type: "InnerProduct" bottom: "lstm" top: "fc"
+      inner_product_param { num_output: 7 }
+    }
+    layer { name: "loss" type: "SoftmaxWithLoss" bottom: "fc" bottom: "label" top: "loss" })");
+  directory_.Write("solver.prototxt",
+                   "net: \"net.prototxt\" base_lr: 0.01 lr_policy: \"fixed\" max_iter: 3");
+  const auto experiment = [](const std::string& shuffle) {
+    return "name: \"t\" net { name: \"steps\" solver: \"solver.prototxt\" train: true " + shuffle +
+           " input: \"3x8x8\" } sweep { system: \"wfbp\" workers: 2 }";
+  };
+  std::ostringstream out;
+  EXPECT_THAT(MessageOf<Error>([&] {
+                RunCommand({"experiment", directory_.Write("e.prototxt", experiment("")),
+                            "--out=" + directory_.Path("out")},
+                           out);
+              }),
+              HasSubstr("write shuffle: false into the job's training, or into the net of an "
+                        "experiment"));
+  EXPECT_EQ(Column("workers", experiment("shuffle: false")).at("steps"), 2);
+}
+
 // Else each would compute on one, for many times as long. The remote shell runs everything here,
 // where none of our programs are, so that the point fails once it has its job.
 TEST_F(ExperimentVerbTest, WorkersThatTrainShareTheCoresOfTheirHosts) {

@@ -92,6 +92,7 @@ TEST_F(ExperimentCheckTest, RefusesWhatANetDoesNotTake) {
               HasSubstr("images_per_second is 1e+300; it must be between 1e-06 and 1000000000"));
   EXPECT_THAT(net("solver: \"s\" train: true iterations: 500001"),
               HasSubstr("iterations is 500001; it must be at most 500000"));
+  EXPECT_THAT(net("solver: \"s\" shuffle: false"), HasSubstr("shuffle is of a net to train"));
   EXPECT_THAT(net(replay + " batch: 4294967297"),
               HasSubstr("batch is 4294967297; it must be at most 2147483647"));
 }
