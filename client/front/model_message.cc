@@ -1,5 +1,6 @@
 #include "client/front/model_message.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <set>
@@ -135,6 +136,11 @@ void CheckInnerProduct(const Layer& layer, const InnerProduct& product) {
   if (weights % product.outputs != 0 || weights / product.outputs != product.inputs) {
     Refuse(layer, "is an inner product of " + sizes + ", but its first blob has " +
                       std::to_string(weights) + " floats");
+  }
+  if (product.rows > kMostFloatsOfModel / std::max(product.outputs, product.inputs)) {
+    Refuse(layer, "is an inner product of " + sizes + " with " + std::to_string(product.rows) +
+                      " rows; rows times outputs, and rows times inputs, may be at most " +
+                      std::to_string(kMostFloatsOfModel));
   }
   if (layer.blobs.size() == 2 && CountFloats(layer, layer.blobs[1]) != product.outputs) {
     Refuse(layer, "is an inner product of " + sizes + ", but its bias has " +

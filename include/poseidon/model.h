@@ -37,7 +37,7 @@ struct Blob {
 struct InnerProduct {
   int64_t outputs = 0;
   int64_t inputs = 0;
-  int64_t rows = 0;  // on one worker: the batch
+  int64_t rows = 0;  // on one worker: the batch; u and v have at most 2^50 floats each
 };
 
 struct Layer {

@@ -163,6 +163,11 @@ TEST(ModelMessage, TheFloatsOfAllLayersCanBeCounted) {
       RefusalOf(model),
       "layer \"last\" of the model has too many floats; all layers of a model may have at most "
       "1125899906842624 together");
+  model = OneLayer();
+  model.layers[0].inner_product = InnerProduct{.outputs = 2, .inputs = 3, .rows = kMost / 3};
+  ToModelSpec(model);
+  ++model.layers[0].inner_product->rows;
+  EXPECT_THAT(RefusalOf(model), HasSubstr("may be at most 1125899906842624"));
 }
 
 // The wire would not take them, when the session can only be destroyed any more.
@@ -202,6 +207,10 @@ TEST(ModelMessage, WhatCantWorkIsRefusedByName) {
                                     .blobs = {{.shape = {2, 3}}, {.shape = {3}}},
                                     .inner_product = {{.outputs = 2, .inputs = 3, .rows = 1}}})),
               HasSubstr("its bias has 3 floats"));
+  EXPECT_THAT(RefusalOf(with_layer({.name = "fc",
+                                    .blobs = {{.shape = {2, 3}}},
+                                    .inner_product = {{.outputs = 2, .inputs = 3, .rows = huge}}})),
+              HasSubstr("2 x 3 with " + std::to_string(huge) + " rows; rows times outputs, and"));
   Model twice = OneLayer();
   twice.layers.push_back(twice.layers[0]);
   EXPECT_THAT(RefusalOf(twice), HasSubstr("there twice"));
