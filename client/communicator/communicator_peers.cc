@@ -63,15 +63,13 @@ class ControlLane : public Actor {
     const NodeId& node = envelope.from.node;
     if (node.role != Role::kWorker || node.rank < 0 || node.rank == rank_) return;
     if (node.rank >= workers_) return MeetSurplus(envelope, outbox);
+    // What its next communicator says is for this rank's next, which will answer it.
+    if (ended_.contains(node.rank)) return;
     if (envelope.kind == MessageKind::kLeave && envelope.iteration > 0 &&
         registered_.contains(node.rank)) {
       ended_.insert(node.rank);
     }
-    if (envelope.kind == MessageKind::kRegister) {
-      // This one's next communicator will answer it.
-      if (ended_.contains(node.rank)) return;
-      registered_.insert(node.rank);
-    }
+    if (envelope.kind == MessageKind::kRegister) registered_.insert(node.rank);
     if (envelope.kind == MessageKind::kHeartbeat) {
       Envelope answer;
       answer.kind = MessageKind::kHeartbeatAck;
@@ -118,7 +116,7 @@ class ControlLane : public Actor {
   // Those that this communicator is of. Who has not come yet may have ended an earlier one, of the
   // same endpoints.
   std::set<int> registered_;
-  // Those that have made calls and ended theirs: what registers now is of another.
+  // Those that have made calls and ended theirs: what they say now is of another.
   std::set<int> ended_;
 };
 

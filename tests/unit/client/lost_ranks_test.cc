@@ -20,6 +20,7 @@
 #include "core/time.h"
 #include "poseidon/communicator.h"
 #include "poseidon/error.h"
+#include "proto/wire.pb.h"
 #include "tests/free_endpoints.h"
 #include "tests/unit/temporary_directory.h"
 #include "transport/zmq/zmq_runtime.h"
@@ -69,20 +70,23 @@ class RankProcess {
   pid_t pid_;
 };
 
-// A process of rank 0 that is not what its program is now: says what it is given to rank 1.
+// A process of a rank, 0 or another, that is not what its program is now: says what it is given to
+// rank 1.
 class OtherProcess {
  public:
   // `port` 0: any, where nobody reaches it.
-  OtherProcess(int port, const std::string& rank1) : node_({Role::kWorker, 0}, Sockets(port)) {
+  OtherProcess(int port, const std::string& rank1, int rank = 0)
+      : node_({Role::kWorker, rank}, Sockets(port)) {
     node_.Attach(kControlLane, std::make_unique<Forwarder>());
     node_.SetRoute(kRank1, "tcp://" + rank1);
     node_.Start();
   }
 
-  void Say(MessageKind kind, const Payload& body) {
+  void Say(MessageKind kind, const Payload& body, int64_t iteration = 0) {
     Envelope envelope;
     envelope.kind = kind;
     envelope.to = kRank1;
+    envelope.iteration = iteration;
     envelope.body = body;
     node_.Post(std::move(envelope));
   }
@@ -259,6 +263,34 @@ TEST(LostRanksTest, OneThatMakesTheNextCommunicatorSoonerMeetsTheNextOnesOfTheOt
   RankProcess later([&] { run(1, std::chrono::milliseconds(200)); });
   EXPECT_NO_THROW(run(0, Duration(0)));
   EXPECT_EQ(later.Wait(), 0);
+}
+
+// Rank 0 has ended; rank 1 is in a call that rank 0 has made, and hears of rank 2's end only.
+TEST(LostRanksTest, WhatTheNextCommunicatorOfOneThatHasEndedSaysIsNotForThisOne) {
+  const std::vector<std::string> endpoints = FreeEndpoints(3);
+  OtherProcess ended(HostAndPort::Parse(endpoints[0])->port, endpoints[1]);
+  OtherProcess other(HostAndPort::Parse(endpoints[2])->port, endpoints[1], 2);
+  std::unique_ptr<Communicator> all;
+  std::thread meets([&] { all = std::make_unique<Communicator>(Options(endpoints, 1)); });
+  for (OtherProcess* process : {&ended, &other}) {
+    const std::optional<Envelope> registration = process->Hear();
+    if (registration) process->Say(MessageKind::kRegister, registration->body);
+  }
+  meets.join();
+  const auto failure = [](const std::string& reason) {
+    wire::End end;
+    end.set_exit_code(static_cast<int>(ExitCode::kPeerLost));
+    end.set_reason(reason);
+    return Payload::FromString(end.SerializeAsString());
+  };
+  ended.Say(MessageKind::kLeave, {}, 1);
+  ended.Say(MessageKind::kFailed, failure("nobody has come to the next one"));
+  ASSERT_TRUE(other.Hear()) << "the answer to its registration";
+  other.Say(MessageKind::kHeartbeat, {});
+  ASSERT_TRUE(other.Hear()) << "the answer, by when rank 1 has long taken what rank 0 has said";
+  other.Say(MessageKind::kFailed, failure("it is this one's"));
+  EXPECT_THAT(MessageOf<PeerLost>([&] { all->Barrier(); }),
+              HasSubstr("rank 2 (" + endpoints[2] + ") gave up: it is this one's"));
 }
 
 // Before the first call, which takes it for one of another program.
