@@ -201,8 +201,7 @@ class Communicator::Implementation {
       TakeFailure(sender, envelope);
     } else if (envelope.kind == MessageKind::kStalled) {
       if (envelope.iteration <= call_.number) peers_.SayPresent(sender, envelope.iteration);
-    } else if (sender >= 0 && peers_.IsNewProcess(envelope) &&
-               !peers_.HasEndedAfter(sender, call_.number)) {
+    } else if (sender >= 0 && peers_.IsNewProcess(envelope)) {
       Fail(ExitCode::kPeerLost,
            peers_.Names({sender}) + " was started again, and its earlier process is missing in " +
                call_.terms.ToString() + " (call " + std::to_string(call_.number) +

@@ -275,11 +275,6 @@ void CommunicatorPeers::TakeOrKeep(const Envelope& envelope, std::vector<Envelop
   TakeRegister(rank, envelope);
 }
 
-bool CommunicatorPeers::HasEndedAfter(int rank, int64_t number) const {
-  const std::optional<int64_t>& left = peers_[rank].left;
-  return left && *left >= number;
-}
-
 bool CommunicatorPeers::IsSurplus(int rank) const {
   return rank >= static_cast<int>(peers_.size());
 }

@@ -51,8 +51,6 @@ class CommunicatorPeers {
   std::optional<Envelope> Next(Time deadline);
   // Whether another process of the sender's rank has been started than the one that this rank met.
   bool IsNewProcess(const Envelope& envelope) const;
-  // Whether that rank has ended its communicator, and had made call `number` before.
-  bool HasEndedAfter(int rank, int64_t number) const;
   // Whether all ranks are on one machine, as rank 0 has it, so that all agree, however each one's
   // endpoints are written. Once all have met.
   bool on_one_machine() const { return on_one_machine_; }
