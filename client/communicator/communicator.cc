@@ -117,20 +117,24 @@ class Communicator::Implementation {
   int workers() const { return static_cast<int>(options_.endpoints.size()); }
   bool on_one_machine() const { return peers_.on_one_machine(); }
 
-  // When a call of the program's that begins now must end.
-  Time DeadlineFromNow() const { return SteadyNow() + options_.deadline; }
+  // A call of the program's begins; returns when it must end. Before the call is built: that
+  // depends on what the ranks' processes are.
+  Time Begin() {
+    process_.Check("this communicator");
+    if (failure_) ThrowAs(failure_->exit_code(), failure_->what());
+    Telling([this] { peers_.TakeRestarts(); });
+    return SteadyNow() + options_.deadline;
+  }
 
   // Carries `call` out on `floats`.
   void Run(CollectiveCall call, std::span<float> floats, Time deadline) {
-    process_.Check("this communicator");
-    if (failure_) ThrowAs(failure_->exit_code(), failure_->what());
     deadline_ = deadline;
     call.number = call_.number + 1;
     call.floats = floats;
     Lease lease = Lease::Make();
     call.lease = std::move(lease.holder);
     call_ = std::move(call);
-    Telling([this] { peers_.BeginCall(call_.number); });
+    peers_.BeginCall(call_.number);
     for (int lane = 0; lane < options_.lanes; ++lane) {
       Envelope begin;
       begin.kind = MessageKind::kGradientReady;
@@ -273,13 +277,14 @@ int Communicator::rank() const { return implementation_->rank(); }
 int Communicator::workers() const { return implementation_->workers(); }
 
 void Communicator::AllReduce(std::span<float> floats, const CollectiveOptions& options) {
+  const Time deadline = implementation_->Begin();
   CollectiveCall call = AllReduceCall(static_cast<int64_t>(floats.size()), options, rank(),
                                       workers(), implementation_->on_one_machine());
   if (floats.empty()) {
     // The others must hear of it all the same, or an empty span by mistake would go unseen.
-    implementation_->RunWithoutFloats(call.terms, implementation_->DeadlineFromNow());
+    implementation_->RunWithoutFloats(call.terms, deadline);
   } else {
-    implementation_->Run(std::move(call), floats, implementation_->DeadlineFromNow());
+    implementation_->Run(std::move(call), floats, deadline);
   }
 }
 
@@ -302,7 +307,7 @@ void Communicator::AllGather(std::span<float> all, const std::vector<int64_t>& c
                       " floats together, not the " + std::to_string(all.size()) + " given");
   }
   CollectiveCall call = AllGatherCall(blocks, options, rank());
-  const Time deadline = implementation_->DeadlineFromNow();
+  const Time deadline = implementation_->Begin();
   if (all.empty()) {
     implementation_->RunWithoutFloats(call.terms, deadline);
   } else {
@@ -325,8 +330,8 @@ void Communicator::AllGather(std::span<float> all, const CollectiveOptions& opti
 }
 
 void Communicator::Barrier() {
-  implementation_->RunWithoutFloats({.collective = Collective::kBarrier},
-                                    implementation_->DeadlineFromNow());
+  const Time deadline = implementation_->Begin();
+  implementation_->RunWithoutFloats({.collective = Collective::kBarrier}, deadline);
 }
 
 }  // namespace poseidon

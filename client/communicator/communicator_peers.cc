@@ -157,7 +157,6 @@ CommunicatorPeers::CommunicatorPeers(const CommunicatorOptions& options, ZmqRunt
 }
 
 void CommunicatorPeers::BeginCall(int64_t number) {
-  if (call_ == 0) TakeRestarts();
   call_ = number;
   for (Peer& peer : peers_) peer.unanswered = 0;
   next_heartbeat_ = SteadyNow() + options_.silence / kHeartbeatsOfSilence;
@@ -258,6 +257,7 @@ std::optional<Envelope> CommunicatorPeers::Meet() {
 }
 
 void CommunicatorPeers::TakeRestarts() {
+  if (call_ > 0) return;
   std::vector<Envelope> later;
   while (const std::optional<Envelope> envelope = runtime_.mailbox().Take({})) {
     Note(*envelope);

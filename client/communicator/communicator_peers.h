@@ -42,8 +42,10 @@ class CommunicatorPeers {
   // rank has met gives up in the same wait, returns its kFailed at once; nullopt: all have met.
   // Throws DeadlineExceeded, ConfigError, and Interrupted() as Next() does.
   std::optional<Envelope> Meet();
-  // Call `number` begins, in which Next() looks after the other ranks. Until the first one begins a
-  // rank may be started again. Throws ConfigError.
+  // Takes the registrations of processes that were started since all met; until the first call
+  // begins a rank may be started again. Throws ConfigError.
+  void TakeRestarts();
+  // Call `number` begins, in which Next() looks after the other ranks.
   void BeginCall(int64_t number);
   // The next envelope for the application, or nullopt at `deadline`. Throws Interrupted() when
   // options.interrupted says so, ConfigError if there is a rank that was started with more of them,
@@ -85,8 +87,6 @@ class CommunicatorPeers {
   // Whether it was started with more ranks than this one. The control lane hands nothing of such a
   // rank on but its registration.
   bool IsSurplus(int rank) const;
-  // Takes the registrations of processes that were started since all met.
-  void TakeRestarts();
   void TakeRegister(int rank, const Envelope& envelope);
   std::vector<int> Others(const std::set<int>& without) const;
   // Of what has to be the same on all ranks. A registration has it doubled, and 1 more if the rank

@@ -70,5 +70,37 @@ TEST(UnlikeRanksTest, EndpointsMayBeSpelledDifferently) {
   }
 }
 
+// The first call of all, too, is of the process that is rank 0 then.
+TEST(UnlikeRanksTest, Rank0MayBeStartedAgainWithOtherSpellings) {
+  constexpr int kRanks = 4;
+  const std::vector<std::string> endpoints = FreeEndpoints(kRanks);
+  std::atomic<int> met{0};
+  std::atomic<bool> again{false};
+  const auto add_up = [&](Communicator& all) {
+    std::vector<float> floats(100'000, 1);  // for which the schemes differ
+    EXPECT_EQ(MessageOf<Error>([&] { all.AllReduce(floats); }), "");
+    EXPECT_EQ(floats.back(), kRanks);
+  };
+  std::vector<std::thread> threads;
+  for (int rank = 1; rank < kRanks; ++rank) {
+    threads.emplace_back([&, rank] {
+      Communicator all({.rank = rank, .endpoints = endpoints, .deadline = kLongEnough});
+      ++met;
+      while (!again) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      add_up(all);
+    });
+  }
+  {
+    const Communicator first({.rank = 0, .endpoints = endpoints, .deadline = kLongEnough});
+    while (met < kRanks - 1) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  std::vector<std::string> own = endpoints;
+  own[2].replace(0, own[2].find(':'), "localhost");
+  Communicator all({.rank = 0, .endpoints = own, .deadline = kLongEnough});
+  again = true;
+  add_up(all);
+  for (std::thread& thread : threads) thread.join();
+}
+
 }  // namespace
 }  // namespace poseidon
