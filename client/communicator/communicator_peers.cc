@@ -1,5 +1,6 @@
 #include "client/communicator/communicator_peers.h"
 
+#include <glog/logging.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -84,7 +85,8 @@ class ControlLane : public Actor {
   }
 
  private:
-  // A rank that was started with more of them than there are here, so that both throw.
+  // A rank that was started with more of them than there are here, so that it throws. Whether this
+  // one does is the application's to say.
   void MeetSurplus(const Envelope& envelope, Outbox& outbox) {
     wire::Register message;
     const bool parsed = envelope.kind == MessageKind::kRegister && ParseRegister(envelope, message);
@@ -170,7 +172,10 @@ std::optional<Envelope> CommunicatorPeers::Next(Time deadline) {
     std::optional<Envelope> envelope = runtime_.mailbox().Take(std::min(left, kTick));
     if (!envelope && left <= kTick) return std::nullopt;
     if (!envelope) continue;
-    if (IsSurplus(SenderOf(*envelope))) TakeRegister(SenderOf(*envelope), *envelope);
+    if (IsSurplus(SenderOf(*envelope))) {
+      TakeSurplus(*envelope);
+      continue;
+    }
     Note(*envelope);
     if (envelope->kind != MessageKind::kHeartbeatAck && envelope->kind != MessageKind::kLeave) {
       return envelope;
@@ -285,14 +290,28 @@ bool CommunicatorPeers::IsNewProcess(const Envelope& envelope) const {
          (IsSurplus(rank) || envelope.body.ToString() != peers_[rank].registration);
 }
 
+std::string CommunicatorPeers::UnlikeThis(int rank) const {
+  return Names({rank}) +
+         " was started with another number of ranks or lanes than this one, which has " +
+         std::to_string(options_.endpoints.size()) + " ranks and " +
+         std::to_string(options_.lanes) + " lanes";
+}
+
+void CommunicatorPeers::TakeSurplus(const Envelope& envelope) {
+  const int rank = SenderOf(envelope);
+  // A program may have computed for days; whoever is no part of it must not end it.
+  if (call_ <= 1) throw ConfigError(UnlikeThis(rank));
+  if (std::exchange(surplus_is_logged_, true)) return;
+  LOG(WARNING) << UnlikeThis(rank)
+               << ": it is told so, and this one goes on; is it of another program?";
+}
+
 void CommunicatorPeers::TakeRegister(int rank, const Envelope& envelope) {
   wire::Register message;
   if (IsSurplus(rank) || !ParseRegister(envelope, message) ||
       message.job_fingerprint() / 2 != Fingerprint() ||
       message.node().endpoints_size() != kFirstDataLane + options_.lanes) {
-    throw ConfigError(Names({rank}) + " was started with another number of ranks or lanes than " +
-                      "this one, which has " + std::to_string(options_.endpoints.size()) +
-                      " ranks and " + std::to_string(options_.lanes) + " lanes");
+    throw ConfigError(UnlikeThis(rank));
   }
   peers_[rank] = {.registration = envelope.body.ToString()};
   if (rank == 0) on_one_machine_ = message.job_fingerprint() % 2 == 1;

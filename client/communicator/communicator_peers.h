@@ -48,8 +48,8 @@ class CommunicatorPeers {
   // Call `number` begins, in which Next() looks after the other ranks.
   void BeginCall(int64_t number);
   // The next envelope for the application, or nullopt at `deadline`. Throws Interrupted() when
-  // options.interrupted says so, ConfigError if there is a rank that was started with more of them,
-  // and in a call PeerLost if ranks can't take part in it any more.
+  // options.interrupted says so, until the first call has ended ConfigError if there is a rank that
+  // was started with more of them, and in a call PeerLost if ranks can't take part in it any more.
   std::optional<Envelope> Next(Time deadline);
   // Whether another process of the sender's rank has been started than the one that this rank met.
   bool IsNewProcess(const Envelope& envelope) const;
@@ -87,7 +87,11 @@ class CommunicatorPeers {
   // Whether it was started with more ranks than this one. The control lane hands nothing of such a
   // rank on but its registration.
   bool IsSurplus(int rank) const;
+  // Its registration: ConfigError until the first call has ended; later the first one is logged.
+  void TakeSurplus(const Envelope& envelope);
   void TakeRegister(int rank, const Envelope& envelope);
+  // That the rank was started with another number of ranks or lanes.
+  std::string UnlikeThis(int rank) const;
   std::vector<int> Others(const std::set<int>& without) const;
   // Of what has to be the same on all ranks. A registration has it doubled, and 1 more if the rank
   // takes all to be on one machine.
@@ -107,6 +111,7 @@ class CommunicatorPeers {
   bool on_one_machine_;
   const Payload registration_;
   int64_t call_ = 0;
+  bool surplus_is_logged_ = false;
   Time next_heartbeat_ = Time::max();
 };
 

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <string>
@@ -13,6 +14,7 @@
 #include "poseidon/communicator.h"
 #include "poseidon/error.h"
 #include "tests/free_endpoints.h"
+#include "tests/unit/log_lines.h"
 #include "tests/unit/temporary_directory.h"
 
 namespace poseidon {
@@ -24,29 +26,68 @@ using testing::HasSubstr;
 // Nothing waits for it to pass.
 constexpr Duration kLongEnough = std::chrono::seconds(60);
 
+void ExpectRefusalOfRank2(const std::vector<std::string>& three) {
+  EXPECT_THAT(MessageOf<ConfigError>(
+                  [&] { Communicator({.rank = 2, .endpoints = three, .deadline = kLongEnough}); }),
+              AllOf(HasSubstr("was started with another number of ranks"), HasSubstr("3 ranks")));
+}
+
 // They would go on with the sums of two of three.
 TEST(UnlikeRanksTest, OneThatWasStartedWithMoreEndsThoseWithFewer) {
   const std::vector<std::string> three = FreeEndpoints(3);
   std::atomic<int> met{0};
+  std::atomic<bool> refused{false};
+  std::vector<std::thread> threads;
+  for (const int rank : {0, 1}) {
+    threads.emplace_back([&, rank] {
+      Communicator all({.rank = rank, .endpoints = {three[0], three[1]}, .deadline = kLongEnough});
+      ++met;
+      while (!refused) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      EXPECT_THAT(MessageOf<ConfigError>([&] { all.Barrier(); }),
+                  HasSubstr("rank 2 was started with another number of ranks or lanes than this "
+                            "one, which has 2 ranks"));
+    });
+  }
+  while (met < 2) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  ExpectRefusalOfRank2(three);
+  refused = true;
+  for (std::thread& thread : threads) thread.join();
+}
+
+// As a process of another program may, in the midst of long work.
+TEST(UnlikeRanksTest, OneThatWasStartedWithMoreAfterTheFirstCallEndsItselfOnly) {
+  const LogLines log;
+  const auto warnings = [&log] {
+    return std::ranges::count_if(log.lines(), [](const std::string& line) {
+      return line.starts_with("rank 2 was started with another number of ranks or lanes than this");
+    });
+  };
+  const std::vector<std::string> three = FreeEndpoints(3);
+  std::atomic<int> called{0};
+  std::atomic<bool> refused{false};
   std::vector<std::thread> threads;
   for (const int rank : {0, 1}) {
     threads.emplace_back([&, rank] {
       Communicator all({.rank = rank, .endpoints = {three[0], three[1]}, .deadline = kLongEnough});
       all.Barrier();
-      ++met;
+      ++called;
       const Time end = SteadyNow() + kLongEnough;
-      const std::string error = MessageOf<ConfigError>([&] {
-        while (SteadyNow() < end) all.Barrier();
-      });
-      EXPECT_THAT(error, HasSubstr("rank 2 was started with another number of ranks or lanes than "
-                                   "this one, which has 2 ranks"));
+      const auto is_over = [&] { return (refused && warnings() > 0) || SteadyNow() > end; };
+      std::vector<float> over = {0};
+      EXPECT_EQ(MessageOf<Error>([&] {
+                  while (over[0] < 2) {
+                    over[0] = is_over() ? 1 : 0;
+                    all.AllReduce(over);
+                  }
+                }),
+                "");
     });
   }
-  while (met < 2) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  EXPECT_THAT(MessageOf<ConfigError>(
-                  [&] { Communicator({.rank = 2, .endpoints = three, .deadline = kLongEnough}); }),
-              AllOf(HasSubstr("was started with another number of ranks"), HasSubstr("3 ranks")));
+  while (called < 2) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  for (int start = 0; start < 2; ++start) ExpectRefusalOfRank2(three);
+  refused = true;
   for (std::thread& thread : threads) thread.join();
+  EXPECT_THAT(warnings(), AllOf(testing::Ge(1), testing::Le(2))) << "one of a rank at most";
 }
 
 // What scheme is best depends on whether they are on one machine, which a text does not tell.
