@@ -28,8 +28,9 @@
 //   DeadlineExceeded   names the ranks that did not take part
 //   ProtocolError      names a rank that made another call than this one
 // A rank that was started with more ranks than the others ends them, too, until their first call
-// has ended. Later it alone throws, and they log a warning and go on: a stray process ends nobody's
-// work.
+// has ended. Later it alone throws, and they log a warning and go on. All this as far as they let
+// its connection in: with a key, by `allow`, or from a machine that has a rank of theirs. Else it
+// waits for its deadline, and they hear nothing of it.
 // A rank that throws tells the others why, so that they end at once, with the same kind of error.
 // Then the floats hold anything and the communicator is of no more use: every call throws that
 // error again. Not so where a call's own arguments are a ConfigError, or the constructor's options:
