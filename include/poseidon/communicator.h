@@ -33,9 +33,10 @@
 // waits for its deadline, and they hear nothing of it.
 // A rank that throws tells the others why, so that they end at once, with the same kind of error.
 // Then the floats hold anything and the communicator is of no more use: every call throws that
-// error again. Not so where a call's own arguments are a ConfigError, or the constructor's options:
-// nobody is told. The floats are as they were, and the rank can still make the call, for which the
-// others wait until their deadline.
+// error again. Not so where a call's own arguments are a ConfigError: nobody is told. The floats
+// are as they were, and the rank can still make the call, for which the others wait until their
+// deadline. Nor is anybody told what the constructor throws before it waits for the others, such as
+// a port in use or a key that can't be read: they wait for this rank until their deadline.
 //
 // A child that the program forks can't use the communicator: calls throw Error in it, and its
 // destructor does nothing.

@@ -232,7 +232,8 @@ int poseidon_session_fail(poseidon_session* session, const char* reason);
 
 // A rank whose call fails tells the others why, and later calls fail with the same error. Not so
 // where a call's own arguments are the error: nobody is told. The rank can still make the call, for
-// which the others wait until their deadline.
+// which the others wait until their deadline. Nor is anybody told why a communicator can't be
+// created, unless it has begun to wait for the others.
 typedef struct poseidon_communicator poseidon_communicator;
 
 typedef struct poseidon_communicator_options {

@@ -45,6 +45,7 @@ class Communicator:
 
     A rank whose call raises tells the others why, and later calls raise it again. Not so where a call's own arguments
     are wrong: nobody is told. The rank can still make the call, for which the others wait until their deadline.
+    Nor is anybody told what the constructor raises before it waits for the others.
     """
 
     def __init__(
