@@ -1,31 +1,20 @@
 #include "client/c_api/c_call.h"
 
 #include <glog/logging.h>
-#include <unistd.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <mutex>
 #include <string>
-#include <utility>
 
 namespace poseidon {
 namespace {
 
-// By thread, as errno is: two threads' calls may fail at the same time. A pointer, which nothing
-// destroys: handlers of atexit and destructors of statics may ask for it, too, and run when what
+// By thread, as errno is: two threads' calls may fail at the same time. No object, which would be
+// destroyed: handlers of atexit and destructors of statics may ask for it, too, and run when what
 // the thread has of objects is gone.
-thread_local std::string* last_error = nullptr;
-
-// Frees it with a thread that ends; the main one's is for those that run after it.
-struct LastErrorsEnd {
-  LastErrorsEnd() = default;
-  ~LastErrorsEnd() {
-    if (gettid() != getpid()) delete std::exchange(last_error, nullptr);
-  }
-  LastErrorsEnd(const LastErrorsEnd&) = delete;
-  LastErrorsEnd& operator=(const LastErrorsEnd&) = delete;
-};
+thread_local char last_error[4096];
 
 // Warnings and errors; that nodes join is no news to the program's user.
 constexpr int kFirstLogLevel = google::GLOG_WARNING;
@@ -53,11 +42,10 @@ std::function<bool()> InterruptedBy(poseidon_interrupted interrupted, void* cont
 }
 
 int Failed(int code, const std::string& message) {
-  if (last_error == nullptr) {
-    static thread_local LastErrorsEnd end;
-    last_error = new std::string;
-  }
-  *last_error = message;
+  size_t size = std::min(message.size(), sizeof last_error - 1);
+  // A character of UTF-8 of which there would be only a part is left out.
+  while (size > 0 && (static_cast<uint8_t>(message[size]) & 0xc0) == 0x80) --size;
+  last_error[message.copy(last_error, size)] = '\0';
   return code;
 }
 
@@ -65,9 +53,7 @@ int Failed(int code, const std::string& message) {
 
 const char* poseidon_version(void) { return POSEIDON_VERSION; }
 
-const char* poseidon_last_error(void) {
-  return poseidon::last_error == nullptr ? "" : poseidon::last_error->c_str();
-}
+const char* poseidon_last_error(void) { return poseidon::last_error; }
 
 void poseidon_set_log_level(int least_severity) {
   poseidon::SetUpLog();

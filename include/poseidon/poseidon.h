@@ -68,7 +68,8 @@ extern "C" {
 // "0.1.0"
 const char* poseidon_version(void);
 
-// Of the calling thread's last call that failed; empty before one did. Good until its next call.
+// Of the calling thread's last call that failed, up to 4095 bytes; empty before one did. Good until
+// its next call.
 const char* poseidon_last_error(void);
 
 // What the library says by itself goes to stderr: 0 information, 1 warnings (at first), 2 errors.

@@ -247,6 +247,16 @@ TEST(CInterface, AThreadsLastErrorIsItsOwn) {
   EXPECT_THAT(poseidon_last_error(), HasSubstr("the handle is null"));
 }
 
+TEST(CInterface, ALastErrorThatIsTooLongEndsBehindACharacter) {
+  const std::string fits(4093, 'x');
+  EXPECT_EQ(Failed(2, fits + "\u00e9" + "too much"), 2);
+  EXPECT_EQ(poseidon_last_error(), fits + "\u00e9");
+  Failed(2, fits + "x\u00e9" + "too much");
+  EXPECT_EQ(poseidon_last_error(), fits + "x");
+  Failed(2, "short");
+  EXPECT_STREQ(poseidon_last_error(), "short");
+}
+
 struct Number {
   explicit Number(int first) : value(first) {}
   int value;
