@@ -148,7 +148,7 @@ std::string LastLogOf(const JobFiles& job, const NodeId& node) {
   return last;
 }
 
-// The last lines of its log, where the job's own account has not been found. False if there is
+// The last lines of its log, where the job's own account has not been found. False if there are
 // none.
 bool QuoteLog(const JobFiles& job, const NodeId& node, Explanation& why) {
   const auto log = job.logs.find(LastLogOf(job, node));
@@ -160,9 +160,13 @@ bool QuoteLog(const JobFiles& job, const NodeId& node, Explanation& why) {
 
 // Who has not joined has told nobody why.
 void ExplainAbsence(const JobFiles& job, const NodeId& node, Explanation& why) {
-  if (!QuoteLog(job, node, why)) {
+  const std::string log = LastLogOf(job, node);
+  if (!job.logs.contains(log)) {
     why.evidence.push_back("There is no log of " + node.ToString() +
                            " here: it was not started, or its log is elsewhere.");
+  } else if (!QuoteLog(job, node, why)) {
+    why.evidence.push_back("Its log, logs/" + log +
+                           ".log, is empty: it was started and has said nothing.");
   }
   why.evidence.emplace_back(
       "Where it runs and gets no answer, the network keeps it from the scheduler: `poseidon "

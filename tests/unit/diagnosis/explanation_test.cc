@@ -293,6 +293,9 @@ TEST(Explanation, WhoNeverJoinedIsNamedWithItsLog) {
   EXPECT_EQ(Explain(job).evidence.at(0),
             "The log of worker 1, logs/worker-1.log, ends with: asks the scheduler at "
             "tcp://node0:9700");
+  job.logs["worker-1"] = "";
+  EXPECT_EQ(Explain(job).evidence.at(0),
+            "Its log, logs/worker-1.log, is empty: it was started and has said nothing.");
 }
 
 TEST(Explanation, WhatEndedWellNeedsNone) {
