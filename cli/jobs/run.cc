@@ -153,13 +153,16 @@ std::optional<std::string> WhyNothingIsLeft(const Training& training, const Solv
 bool Replays(const JobConfig& config) { return config.job.training().engine() == Training::REPLAY; }
 
 // The path of a file that a flag names, which may be beside the config, as one that the config
-// names. Throws ConfigError if a relative one leads nowhere; an absolute one may be a host's.
+// names. Throws ConfigError if it leads nowhere; an absolute one with --hosts is the hosts' own.
 std::string FileOfFlag(const std::string& flag, const std::string& path, const JobConfig& config) {
-  if (std::filesystem::path(path).is_absolute()) return path;
+  const bool is_absolute = std::filesystem::path(path).is_absolute();
+  if (is_absolute && HostsGiven()) return path;
   if (const auto found = FindNamedFile(config.path, path)) return *found;
+  const std::string lack = "--" + flag + ": there is no file " + path;
+  if (is_absolute) throw ConfigError(lack + "; name one that is there");
   const bool means_latest = flag == "snapshot" && Nearest(path, {"latest"});
   std::error_code unknown;
-  throw ConfigError("--" + flag + ": there is no file " + path + " in the working directory, " +
+  throw ConfigError(lack + " in the working directory, " +
                     std::filesystem::current_path(unknown).string() + ", nor beside " +
                     config.path + " or in a directory above it" +
                     (means_latest ? "; did you mean latest?" : ""));

@@ -219,6 +219,21 @@ TEST_F(CommandLine, AFileThatAFlagNamesAndThatIsNotThereIsBlamedOnTheFlag) {
                          std::filesystem::current_path().string()));
   EXPECT_THAT(refusal("--snapshot=nope"), Not(HasSubstr("did you mean")));
   EXPECT_THAT(refusal("--snapshot=Latest"), EndsWith("; did you mean latest?"));
+  const TemporaryDirectory directory;
+  const std::string none = directory.Path("none");
+  for (const std::string flag : {"--weights", "--snapshot"}) {
+    EXPECT_EQ(refusal(flag + "=" + none),
+              flag + ": there is no file " + none + "; name one that is there");
+  }
+}
+
+// The hosts have files of their own.
+TEST_F(CommandLine, AnAbsolutePathOfAFlagIsNotLookedForHereWithHosts) {
+  const TemporaryDirectory directory;
+  EXPECT_THAT(Refusal({"run", "--config=configs/lenet_digits.prototxt",
+                       "--weights=" + directory.Path("none"),
+                       "--hosts=" + directory.Write("hosts", "localhost\n"), "--restarts=1"}),
+              StartsWith("--restarts with --hosts needs --snapshot=latest"));
 }
 
 // And not when all nodes have joined.
