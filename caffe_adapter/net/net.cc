@@ -82,7 +82,8 @@ void CheckShape(const LayerInput& input, const std::string& what, const Shape& s
   for (const int64_t extent : shape) {
     if (extent < 1 || extent > kMaxCount / count) {
       input.Fail("", what + " would be " + ToString(shape) +
-                         "; expected extents of at least 1 and at most 2^31 - 1 values" + note);
+                         "; expected extents of at least 1 and at most 2^31 - 1 values" +
+                         (extent < 1 ? "" : note));
     }
     count *= extent;
   }
@@ -188,16 +189,19 @@ class Describer {
     }
   }
 
+  // Where a top has the batch that was given: whoever looks into the net finds another.
+  std::string NoteOnBatch(const Shape& top) const {
+    if (!options_.batch_size || top.empty() || top[0] != *options_.batch_size) return "";
+    return "; the batch is that of training.batch_per_worker (divided by "
+           "cluster.devices_per_worker) or --batch, not the net's";
+  }
+
   void CheckTops(const LayerInput& input, const LayerType& type, const std::vector<Shape>& tops) {
     std::set<std::string> own;
-    const std::string note =
-        options_.batch_size
-            ? "; the batch is that of training.batch_per_worker or --batch, not the net's"
-            : "";
     for (int i = 0; i < input.layer.top_size(); ++i) {
       const std::string& top = input.layer.top(i);
       const std::string field = "top." + std::to_string(i);
-      CheckShape(input, "top \"" + top + "\"", tops[i], note);
+      CheckShape(input, "top \"" + top + "\"", tops[i], NoteOnBatch(tops[i]));
       const bool in_place = i < input.layer.bottom_size() && input.layer.bottom(i) == top;
       if (in_place && !type.in_place) input.Fail(field, "this layer type can't work in place");
       if (!own.insert(top).second || (!in_place && shapes_.contains(top))) {

@@ -14,6 +14,7 @@ namespace poseidon {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
@@ -317,6 +318,26 @@ TEST(CaffeNetTest, DataLayers) {
              options);
   });
   EXPECT_THAT(error, HasSubstr("crop_size is 33, larger than the records, 3 x 40 x 32"));
+}
+
+// And not for an extent that the net says itself.
+TEST(CaffeNetTest, ABatchThatIsNotTheNetsIsNamedForWhatIsTooLarge) {
+  const auto error = [](const std::string& text) {
+    DescribeOptions options;
+    options.batch_size = 2000000000;
+    return MessageOf<ConfigError>([&] { Describe(text, caffe::TRAIN, options); });
+  };
+  EXPECT_THAT(error(Input({2, 3})),
+              EndsWith("at most 2^31 - 1 values; the batch is that of training.batch_per_worker "
+                       "(divided by cluster.devices_per_worker) or --batch, not the net's"));
+  EXPECT_THAT(error(Input({2, 0})), EndsWith("at most 2^31 - 1 values"));
+  EXPECT_THAT(
+      error("layer { name: 'p' type: 'Parameter' top: 'p' parameter_param { shape {"
+            " dim: 1 dim: 2 } } }"
+            "layer { name: 't' type: 'Tile' bottom: 'p' top: 't' tile_param {"
+            " axis: 1 tiles: 2000000000 } }"),
+      EndsWith("top \"t\" would be 1 x 4000000000; expected extents of at least 1 and at most "
+               "2^31 - 1 values"));
 }
 
 TEST(CaffeNetTest, LayersThatReadNoFile) {

@@ -252,7 +252,8 @@ TEST_F(CommandLine, ABatchThatIsTooLargeIsRefusedBeforeAnythingStarts) {
             net +
                 ":1:1: layer \"x\" (Input): top \"x\" would be 2000000000 x 3; expected extents of "
                 "at least 1 and at most 2^31 - 1 values; the batch is that of "
-                "training.batch_per_worker or --batch, not the net's");
+                "training.batch_per_worker (divided by cluster.devices_per_worker) or --batch, not "
+                "the net's");
   EXPECT_FALSE(std::filesystem::exists(directory.Path("out")));
 }
 
