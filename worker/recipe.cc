@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/error.h"
 #include "core/net/host_address.h"
@@ -66,6 +67,26 @@ bool StepsThroughTime(const caffe::LayerParameter& layer) {
 // Whether training.shuffle is about what the layer reads. WindowData draws at random in any case.
 bool ReadsInOrder(const caffe::LayerParameter& layer) {
   return layer.type() == "Data" || layer.type() == "ImageData" || layer.type() == "HDF5Data";
+}
+
+// Samples of a batch of each top, as a layer that reads or makes samples says; none where it does
+// not say.
+std::vector<int64_t> WrittenBatches(const caffe::LayerParameter& layer) {
+  std::vector<int64_t> batches;
+  const auto add = [&](const auto& data) {
+    if (data.has_batch_size()) batches.push_back(data.batch_size());
+  };
+  if (layer.type() == "Data") add(layer.data_param());
+  if (layer.type() == "ImageData") add(layer.image_data_param());
+  if (layer.type() == "HDF5Data") add(layer.hdf5_data_param());
+  if (layer.type() == "WindowData") add(layer.window_data_param());
+  if (layer.type() != "DummyData") return batches;
+  const caffe::DummyDataParameter& dummy = layer.dummy_data_param();
+  batches.assign(dummy.num().begin(), dummy.num().end());
+  for (const caffe::BlobShape& shape : dummy.shape()) {
+    if (shape.dim_size() > 0) batches.push_back(shape.dim(0));
+  }
+  return batches;
 }
 
 }  // namespace
@@ -133,6 +154,30 @@ void CheckOrder(const Training& training, const SolverNet& train) {
                         "shuffle: false into the job's training, or into the net of an experiment, "
                         "where a record is a time step, or shuffle: true where each record is a "
                         "whole sequence");
+}
+
+void CheckOneWrittenBatch(const Training& training, const SolverNet& train) {
+  if (!training.has_batch_per_worker()) return;
+  DescribeOptions phase;
+  phase.state = train.state;
+  std::optional<int64_t> first;
+  std::string first_layer;
+  for (const int index : LayersInPhase(train.net, train.phase, phase)) {
+    const caffe::LayerParameter& layer = train.net.layer(index);
+    for (const int64_t batch : WrittenBatches(layer)) {
+      if (!first) {
+        first = batch;
+        first_layer = layer.name();
+      }
+      if (batch == *first) continue;
+      throw ConfigError(train.locate("layer." + std::to_string(index)),
+                        "layer \"" + layer.name() + "\": has " + std::to_string(batch) +
+                            " samples in a batch, and layer \"" + first_layer + "\" has " +
+                            std::to_string(*first) +
+                            ", but training.batch_per_worker would give all layers the same; "
+                            "leave it out, so that each has what the net says");
+    }
+  }
 }
 
 void CheckSmoothing(float label_smoothing, const NetDescription& net, const SolverNet& train) {

@@ -29,6 +29,10 @@ void ApplyRecipe(const Job& job, const caffe::SolverParameter& solver, ModelSpec
 // records, and the job does not say whether these are shuffled.
 void CheckOrder(const Training& training, const SolverNet& train);
 
+// Throws ConfigError if the job gives all layers of the train net one batch, and the net says
+// several: what they are to one another would be lost.
+void CheckOneWrittenBatch(const Training& training, const SolverNet& train);
+
 // Throws ConfigError if labels are to be smoothed and no layer of the train net would do it: `net`
 // is the description of `train`.
 void CheckSmoothing(float label_smoothing, const NetDescription& net, const SolverNet& train);

@@ -93,6 +93,7 @@ void CheckRecipe(const Job& job, const Solver& solver) {
   *model.mutable_update_rule() = ToUpdateRuleSpec(solver.parameter);
   ApplyRecipe(job, solver.parameter, model);
   CheckUpdate(model.update_rule(), job);
+  CheckOneWrittenBatch(job.training(), solver.train);
   CheckOrder(job.training(), solver.train);
 }
 

@@ -65,50 +65,6 @@ void CheckNoStepsAreShared(const NetDescription& net, int devices) {
   }
 }
 
-// Samples of a batch of each top, as a layer that reads or makes samples says; none where it does
-// not say.
-std::vector<int64_t> WrittenBatches(const caffe::LayerParameter& layer) {
-  std::vector<int64_t> batches;
-  const auto add = [&](const auto& data) {
-    if (data.has_batch_size()) batches.push_back(data.batch_size());
-  };
-  if (layer.type() == "Data") add(layer.data_param());
-  if (layer.type() == "ImageData") add(layer.image_data_param());
-  if (layer.type() == "HDF5Data") add(layer.hdf5_data_param());
-  if (layer.type() == "WindowData") add(layer.window_data_param());
-  if (layer.type() != "DummyData") return batches;
-  const caffe::DummyDataParameter& dummy = layer.dummy_data_param();
-  batches.assign(dummy.num().begin(), dummy.num().end());
-  for (const caffe::BlobShape& shape : dummy.shape()) {
-    if (shape.dim_size() > 0) batches.push_back(shape.dim(0));
-  }
-  return batches;
-}
-
-// training.batch_per_worker takes the place of all of them, whatever they are to one another.
-void CheckOneWrittenBatch(const SolverNet& train) {
-  DescribeOptions phase;
-  phase.state = train.state;
-  std::optional<int64_t> first;
-  std::string first_layer;
-  for (const int index : LayersInPhase(train.net, train.phase, phase)) {
-    const caffe::LayerParameter& layer = train.net.layer(index);
-    for (const int64_t batch : WrittenBatches(layer)) {
-      if (!first) {
-        first = batch;
-        first_layer = layer.name();
-      }
-      if (batch == *first) continue;
-      throw ConfigError(train.locate("layer." + std::to_string(index)),
-                        "layer \"" + layer.name() + "\": has " + std::to_string(batch) +
-                            " samples in a batch, and layer \"" + first_layer + "\" has " +
-                            std::to_string(*first) +
-                            ", but training.batch_per_worker would give all layers the same; "
-                            "leave it out, so that each has what the net says");
-    }
-  }
-}
-
 // The first layer that begins a batch with the states that the batch before ended with; empty if
 // there is none.
 std::string NameOfCarryingLayer(const SolverNet& train) {
@@ -139,8 +95,8 @@ class TorchEngineConfig : public EngineConfig {
       : config_(config), job_(config_.job), solver_(LoadSolver(SolverPath(config))) {
     CheckLatestSnapshot(job_.training(), solver_);
     CheckOrder(job_.training(), solver_.train);
+    CheckOneWrittenBatch(job_.training(), solver_.train);
     if (job_.training().has_batch_per_worker()) {
-      CheckOneWrittenBatch(solver_.train);
       batch_per_device_ = job_.training().batch_per_worker() / devices();
     }
     if (devices() == 1 || batch_per_device_) return;

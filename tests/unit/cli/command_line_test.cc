@@ -257,6 +257,23 @@ TEST_F(CommandLine, ABatchThatIsTooLargeIsRefusedBeforeAnythingStarts) {
   EXPECT_FALSE(std::filesystem::exists(directory.Path("out")));
 }
 
+// And not for the shapes of which that is the cause.
+TEST_F(CommandLine, OneBatchForLayersOfSeveralIsRefusedForThat) {
+  const TemporaryDirectory directory;
+  const std::string net = directory.Write(
+      "net.prototxt",
+      "layer { name: 'x' type: 'DummyData' top: 'x' dummy_data_param { shape { dim: 2 dim: 6 } } } "
+      "layer { name: 'y' type: 'DummyData' top: 'y' dummy_data_param { shape { dim: 4 dim: 3 } } } "
+      "layer { name: 'l' type: 'EuclideanLoss' bottom: 'x' bottom: 'y' }");
+  const std::string solver = directory.Write(
+      "solver.prototxt", "net: '" + net + "' base_lr: 0.1 lr_policy: 'fixed' max_iter: 1");
+  const std::string config =
+      directory.Write("job.prototxt", "cluster { workers: 1 servers: 1 } training { solver: '" +
+                                          solver + "' batch_per_worker: 8 }");
+  EXPECT_THAT(Refusal({"run", "--config=" + config, "--out=" + directory.Path("out")}),
+              HasSubstr("layer \"y\": has 4 samples in a batch, and layer \"x\" has 2"));
+}
+
 // Else the job would run for as long as the cluster allows where nobody says how long.
 TEST_F(CommandLine, TheCommandThatSubmitsAScriptHasTheFlagsOfSbatch) {
   const TemporaryDirectory directory;

@@ -191,6 +191,27 @@ TEST(RecipeTest, TimeStepsAreNotShuffledWithoutAWord) {
   EXPECT_EQ(error("Data", "InnerProduct", ""), "");
 }
 
+TEST(RecipeTest, BatchesThatDifferAreNotMadeOne) {
+  SolverNet train;
+  ParseText(
+      "layer { name: 'data' type: 'Data' data_param { batch_size: 16 } } "
+      "layer { name: 'few' type: 'DummyData' include { phase: TRAIN stage: 'two' } "
+      "        dummy_data_param { shape { dim: 4 } } }",
+      "net", train.net);
+  train.locate = [](const std::string& path) { return Location{path, 0, 0}; };
+  const auto error = [&train](const std::string& training) {
+    Job job;
+    ParseText("training { " + training + " }", "job", job);
+    return MessageOf<ConfigError>([&] { CheckOneWrittenBatch(job.training(), train); });
+  };
+  EXPECT_EQ(error("batch_per_worker: 8"), "");
+  train.state.add_stage("two");
+  EXPECT_EQ(error(""), "");
+  EXPECT_THAT(error("batch_per_worker: 8"),
+              HasSubstr("layer \"few\": has 4 samples in a batch, and layer \"data\" has 16, but "
+                        "training.batch_per_worker would give all layers the same; leave it out"));
+}
+
 TEST(RecipeTest, WeightsOfASolverMayBeAList) {
   caffe::SolverParameter solver;
   solver.add_weights("a.caffemodel, b.caffemodel");
