@@ -150,8 +150,8 @@ bool HasShapedBlob(const caffe::LayerParameter& layer) {
 
 [[noreturn]] void RefuseSolverState(const std::string& path) {
   throw DataError(path +
-                  ": is a solver state, and no model; give it as --snapshot, or give the "
-                  ".caffemodel that was written with it");
+                  ": is a solver state, and no model; give the .caffemodel that was written with "
+                  "it, or, to go on with a training, give it to `poseidon run` as --snapshot");
 }
 
 // The layers of `net` with the blobs that the file has for them, in the order of their names, which

@@ -185,8 +185,10 @@ TEST_P(CaffeModelFormatTest, ModelAndSolverStateAreTakenForWhatTheyAre) {
   EXPECT_THAT(MessageOf<DataError>([&] { ReadSolverState(path); }),
               StartsWith(path + ": is a model, and no solver state; give it as --weights"));
   WriteSolverState(path, {.iteration = 7, .learned_net = "out/x_iter_7.caffemodel", .history = {}});
-  EXPECT_THAT(MessageOf<DataError>([&] { ReadCaffemodel(path, net, values); }),
-              StartsWith(path + ": is a solver state, and no model; give it as --snapshot"));
+  EXPECT_EQ(MessageOf<DataError>([&] { ReadCaffemodel(path, net, values); }),
+            path +
+                ": is a solver state, and no model; give the .caffemodel that was written with "
+                "it, or, to go on with a training, give it to `poseidon run` as --snapshot");
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, CaffeModelFormatTest, ::testing::Values("m", "m.h5"));
