@@ -160,10 +160,14 @@ ExitCode Watch(const std::function<Json()>& source, bool json) {
 // Before anybody is asked, and in words without the temporary name that is written to first.
 void CheckPage(const std::string& path) {
   const fs::path directory = fs::path(path).parent_path();
-  std::error_code unknown;
-  if (directory.empty() || fs::exists(directory, unknown) || unknown) return;
-  throw ConfigError("--page is " + path + ", and there is no directory " + directory.string() +
-                    "; make it, or name another file");
+  std::error_code ignored;
+  const fs::file_status found = fs::status(directory, ignored);
+  // Of one that can't be looked at, who writes into it says why.
+  if (directory.empty() || fs::is_directory(found) || !fs::status_known(found)) return;
+  throw ConfigError("--page is " + path + ", and " +
+                    (fs::exists(found) ? directory.string() + " is no directory; name another file"
+                                       : "there is no directory " + directory.string() +
+                                             "; make it, or name another file"));
 }
 
 }  // namespace

@@ -25,6 +25,7 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::StartsWith;
 
 constexpr const char* kToken = "0123456789abcdef";
 
@@ -145,12 +146,18 @@ class OnlyRunningJobTest : public testing::Test {
 TEST_F(OnlyRunningJobTest, APageInADirectoryThatIsNotThereIsRefusedBefore) {
   const gflags::FlagSaver saver;
   std::ostringstream out;
+  const auto refusal = [&out](const std::string& page) {
+    return MessageOf<ConfigError>([&] { RunCommand({"status", "--page=" + page}, out); });
+  };
   const std::string page = directory_.Path("none/x.html");
-  EXPECT_EQ(MessageOf<ConfigError>([&] {
-              RunCommand({"status", "--page=" + page}, out);
-            }),
-            "--page is " + page + ", and there is no directory " + directory_.Path("none") +
-                "; make it, or name another file");
+  EXPECT_EQ(refusal(page), "--page is " + page + ", and there is no directory " +
+                               directory_.Path("none") + "; make it, or name another file");
+  const std::string notes = directory_.Write("notes.txt", "");
+  EXPECT_EQ(refusal(notes + "/x.html"),
+            "--page is " + notes + "/x.html, and " + notes + " is no directory; name another file");
+  // What is wrong with that is said when it is written; here no job runs.
+  std::filesystem::create_symlink("loop", directory_.Path("loop"));
+  EXPECT_THAT(refusal(directory_.Path("loop/x.html")), StartsWith("no job with a monitor runs"));
 }
 
 // `kill -9` of `poseidon run` leaves the file behind.
