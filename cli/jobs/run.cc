@@ -16,6 +16,7 @@
 #include "cli/input/input_file.h"
 #include "cli/input/output_directory.h"
 #include "cli/jobs/run_hosts.h"
+#include "cli/jobs/training_checks.h"
 #include "core/child_process.h"
 #include "core/named_file.h"
 #include "core/process/bounded_output.h"
@@ -27,11 +28,8 @@
 #include "launch/host_query.h"
 #include "launch/job_cluster.h"
 #include "launch/restart_policy.h"
-#include "planner/job_plan.h"
 #include "proto/job_config.h"
-#include "worker/engine/balanced_batch.h"
 #include "worker/engine/patient_read.h"
-#include "worker/recipe.h"
 
 namespace poseidon {
 namespace {
@@ -39,26 +37,6 @@ namespace {
 // What a file server, a network or a driver that fails needs to be back is rather a minute than a
 // second, and restarts are few: three of them last for three quarters of a minute.
 constexpr Duration kFirstJobBackoff = Seconds(15);
-
-// Samples that a device processes at once, where the job says it.
-std::optional<int64_t> BatchOf(const Job& job) {
-  if (!job.training().has_batch_per_worker()) return std::nullopt;
-  return job.training().batch_per_worker() / job.cluster().devices_per_worker();
-}
-
-// What training and its tests read is there, and makes nets that can be computed.
-void CheckData(const JobConfig& config, const Solver& solver) {
-  const auto check = [&](const SolverNet& net, std::optional<int64_t> batch) {
-    try {
-      DescribeNet(net, batch);
-    } catch (const DataError& error) {
-      throw DataError(error.what() + HowToMakeData(config, net));
-    }
-  };
-  check(solver.train, BatchOf(config.job));
-  if (solver.parameter.test_interval() <= 0) return;
-  for (const SolverNet& test : solver.tests) check(test, std::nullopt);
-}
 
 // What is to be said of the data of that job, if they can't be read: a sentence behind others.
 std::string LackOfData(const std::string& config_path) {
@@ -87,30 +65,6 @@ JobConfig ConfigOfJob() {
   }
 }
 
-// What the workers or the scheduler would refuse when all have been started.
-void CheckRecipe(const Job& job, const Solver& solver) {
-  ModelSpec model;  // its update rule alone
-  *model.mutable_update_rule() = ToUpdateRuleSpec(solver.parameter);
-  ApplyRecipe(job, solver.parameter, model);
-  CheckUpdate(model.update_rule(), job);
-  CheckOneWrittenBatch(job.training(), solver.train);
-  CheckOrder(job.training(), solver.train);
-}
-
-// Likewise, of the net.
-void CheckTrainNet(const Job& job, const SolverNet& train) {
-  const Training& training = job.training();
-  const float smoothing = training.large_batch().label_smoothing();
-  if (training.batch() != Training::BALANCED && smoothing == 0) return;
-  DescribeOptions options;
-  options.state = train.state;
-  options.locate = train.locate;
-  if (training.has_batch_per_worker()) options.batch_size = training.batch_per_worker();
-  const NetDescription net = DescribeNet(train.net, train.phase, options);
-  CheckBalance(job, net);
-  CheckSmoothing(smoothing, net, train);
-}
-
 // The solver, if there is one. Whatever is wrong with the files shows here, before anything is
 // started.
 std::optional<Solver> CheckFiles(const JobConfig& config) {
@@ -119,10 +73,7 @@ std::optional<Solver> CheckFiles(const JobConfig& config) {
   Solver solver = LoadSolver(SolverPath(config));
   CheckRecipe(config.job, solver);
   // Hosts have data of their own; their workers say if they can't be read.
-  if (!HostsGiven()) {
-    CheckData(config, solver);
-    CheckTrainNet(config.job, solver.train);
-  }
+  if (!HostsGiven()) CheckTrainNet(config.job, CheckData(config, solver), solver.train);
   CheckLatestSnapshot(training, solver);
   return solver;
 }
