@@ -14,6 +14,7 @@
 #include "cli/input/flags.h"
 #include "cli/input/output_directory.h"
 #include "cli/jobs/run_hosts.h"
+#include "cli/jobs/training_checks.h"
 #include "core/atomic_file.h"
 #include "core/child_process.h"
 #include "core/files/directories.h"
@@ -64,6 +65,7 @@ SlurmJob JobFromFlags() {
     ResolveFiles(config);
     const Training& training = config.job.training();
     const Solver solver = LoadSolver(training.solver());
+    CheckRecipe(config.job, solver);
     CheckLatestSnapshot(training, solver);
     const caffe::SolverParameter& parameter = solver.parameter;
     slurm.snapshot_prefix = parameter.snapshot_prefix();

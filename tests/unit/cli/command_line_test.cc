@@ -274,6 +274,21 @@ TEST_F(CommandLine, OneBatchForLayersOfSeveralIsRefusedForThat) {
               HasSubstr("layer \"y\": has 4 samples in a batch, and layer \"x\" has 2"));
 }
 
+// Else it would show when the job's turn has come.
+TEST_F(CommandLine, ABatchJobsRecipeGoesWithItsSolver) {
+  const TemporaryDirectory directory;
+  directory.Write("adam.prototxt",
+                  "net: \"configs/models/lenet/net.prototxt\" type: \"Adam\" base_lr: 0.001 "
+                  "lr_policy: \"fixed\" max_iter: 10");
+  EXPECT_THAT(Refusal({"launch", "slurm", "--nosubmit", "--out=" + directory.Path("out"),
+                       "--config=" + directory.Write("job.prototxt",
+                                                     "cluster { workers: 2 servers: 1 } training { "
+                                                     "solver: \"adam.prototxt\" large_batch { "
+                                                     "momentum_correction: true } }")}),
+              HasSubstr("works with SGD and Nesterov"));
+  EXPECT_FALSE(std::filesystem::exists(directory.Path("out")));
+}
+
 // Else the job would run for as long as the cluster allows where nobody says how long.
 TEST_F(CommandLine, TheCommandThatSubmitsAScriptHasTheFlagsOfSbatch) {
   const TemporaryDirectory directory;
