@@ -78,7 +78,8 @@ struct TorchLayerInput {
   at::Device device = at::kCPU;
   // Of an iteration, at most.
   int64_t passes = 1;
-  // Of the worker (BatchReaderOptions); for layers of the user's own.
+  // Of the worker (BatchReaderOptions), as it begins; for layers of the user's own, and those that
+  // carry states, which are of the streams that it reads.
   int rank = 0;
   int workers = 1;
 
