@@ -75,10 +75,14 @@ class CudaGraphs : public StreamGraphs {
 
  private:
   // With older versions of libtorch a graph that CUDA refuses leaves the cache of memory as if it
-  // were still captured. Newer ones end that by themselves, in capture_end or in reset, which the
-  // destructor calls: it then releases the pool, and may not find it released already. So only who
-  // ends it releases it. What fails here was not begun, or has ended; the failure to tell of is the
-  // first.
+  // were still captured, and its pool in use. PyTorch has mended that in two steps: capture_end
+  // ends it by itself (its pull request 180395, of April 2026), and reset, which the destructor
+  // calls, ends it where that did not, releases the pool, and may not find it released already
+  // (190348, of July 2026). So here only who ends it releases it. Versions with the first step
+  // alone, which are 2.13 by these dates and builds of others that were given it, leave the pool to
+  // nobody: what a failed capture has reserved stays so while the process lives. No version's
+  // number tells which steps a build has, and a pool that is released twice would end the process.
+  // What fails here was not begun, or has ended; the failure to tell of is the first.
   void GiveUp(at::cuda::CUDAGraph& graph, bool begun) const {
     if (begun && Does([&] { graph.capture_end(); })) return;
     if (!begun) Does([&] { graph.reset(); });
