@@ -33,7 +33,8 @@ DEFINE_int32(iterations, 20, "That count, of each emulation.");
 DEFINE_int32(slow_motion, 1, "How many times as long everything takes in the emulation.");
 DEFINE_string(message_cost, "20us", "What the simulation takes for it.");
 DEFINE_string(latency, "50us", "What the simulation takes for it.");
-DEFINE_double(goodput_share, 0.94, "What the simulation takes for it.");
+DEFINE_double(goodput_share, 0.94,
+              "Of the links, for both; the emulation has no more than TCP leaves, 0.955.");
 DEFINE_int64(kv_pair_bytes, 2097152, "Bytes of a KV pair.");
 DEFINE_string(out, "/tmp/bench_emulation", "Directory for job files and logs.");
 
