@@ -35,11 +35,6 @@ class _Bucket(NamedTuple):
     calls: List[Callable[[], None]]
     streams: Set[torch.cuda.Stream]  # in which that was computed
 
-    def add_streams(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Those that are current on the tensors' GPUs."""
-        for device in {tensor.device for tensor in tensors if tensor.device.type == "cuda"}:
-            self.streams.add(torch.cuda.current_stream(device))
-
 
 class DeviceCopies:
     """Copies to the host in a stream of their own on each GPU, behind what the calling threads' streams have to do by
@@ -62,19 +57,21 @@ class DeviceCopies:
         self._thread = threading.Thread(target=self._await_arrivals, daemon=True)
         self._thread.start()
 
-    def note_stream(self, together: range, tensor: torch.Tensor) -> None:
-        """Something of the layers `together` is computed in the current stream of the tensor's device; it may be sent
-        when another one is current, as that of the layer's last parameter."""
-        self._bucket(together).add_streams([tensor])
-
-    def send(self, together: range, pairs: List[Pair], ready: Callable[[], None]) -> None:
+    def send(
+        self,
+        together: range,
+        pairs: List[Pair],
+        ready: Callable[[], None],
+        computed_in: Iterable[torch.cuda.Stream] = (),
+    ) -> None:
         """One of the layers `together`, of which the tensors go to their places. When all of these layers have been
-        given they are copied; when they have arrived each one's `ready` is called, by another thread.
+        given they are copied; when they have arrived each one's `ready` is called, by another thread. `computed_in`:
+        streams of the tensors besides those that are current, as who sends a layer may be in its last parameter's only.
         """
-        bucket = self._bucket(together)
+        bucket = self._gathered.setdefault(together.start, _Bucket([], [], set()))
         bucket.pairs.extend(pairs)
         bucket.calls.append(ready)
-        bucket.add_streams(tensor for tensor, _ in pairs)
+        bucket.streams.update(computed_in, current_streams(tensor for tensor, _ in pairs))
         if len(bucket.calls) == len(together):
             del self._gathered[together.start]
             self._departures.put(self._depart(bucket))
@@ -124,9 +121,6 @@ class DeviceCopies:
         self._fetched.clear()
         self._joined.clear()
         self._has_left_memory = True
-
-    def _bucket(self, together: range) -> _Bucket:
-        return self._gathered.setdefault(together.start, _Bucket([], [], set()))
 
     def _await_arrivals(self) -> None:
         for departure in iter(self._departures.get, None):
@@ -184,6 +178,20 @@ class DeviceCopies:
         if known is None:
             known = self._joined[key] = view_of(Floats(*key))
         return known
+
+
+def current_streams(tensors: Iterable[torch.Tensor]) -> Set[torch.cuda.Stream]:
+    """Those of the tensors' GPUs."""
+    devices = {tensor.device for tensor in tensors if tensor.device.type == "cuda"}
+    return {torch.cuda.current_stream(device) for device in devices}
+
+
+def wait_for_streams(streams: Iterable[torch.cuda.Stream]) -> None:
+    """What is put in the current streams from now on comes behind what these have to do by now."""
+    for stream in streams:
+        current = torch.cuda.current_stream(stream.device)
+        if stream != current:
+            current.wait_stream(stream)
 
 
 def pinned_block(size: int) -> torch.Tensor:

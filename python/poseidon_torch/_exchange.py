@@ -19,7 +19,8 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from . import _factors
 from ._buffers import buffers_and_frozen
 from ._changes import ChangeGuard
-from ._device_copies import DeviceCopies, Pair, give_back_pinned, pinned_block
+from ._device_copies import DeviceCopies, Pair, current_streams, wait_for_streams
+from ._device_copies import give_back_pinned, pinned_block
 from ._forward_overlap import ForwardOverlap, LayerSteps
 from ._layer_clock import LayerClock
 from ._layers import Layer, alike, check_digits, view_of
@@ -86,10 +87,11 @@ class Exchange:
         self._sent_factors: Set[int] = set()  # those of the last pass
         # Ids of parameters of which the pass under way has a gradient besides what their layers send as factors.
         self._besides_factors: Set[int] = set()
-        # Of the pass under way: by layer, parameters whose gradients are not there yet, and whether it has been sent;
-        # parameters that have none.
+        # Of the pass under way: by layer, parameters whose gradients are not there yet, whether it has been sent, and in
+        # which streams gradients were computed; parameters that have none.
         self._waiting: List[int] = []
         self._pushed: List[bool] = []
+        self._computed_in: List[Set[torch.cuda.Stream]] = []
         self._unused: List[int] = []
         self._unused_before: Set[int] = set()  # in the last pass
         self._forget_backward()
@@ -216,6 +218,7 @@ class Exchange:
     def _forget_backward(self) -> None:
         self._waiting = [len(layer.slots) for layer in self._layers]
         self._pushed = [False] * len(self._layers)
+        self._computed_in = [set() for _ in self._layers]
         self._unused.clear()
 
     def _begin_backward(self) -> None:
@@ -293,10 +296,11 @@ class Exchange:
         """What is to be sent of a layer, with its places."""
         check_digits(self._layers[index], (tensor for tensor, _ in pairs))
         self._pushed[index] = True
-        ready = functools.partial(self._shared.ready, index)
+        ready, computed_in = functools.partial(self._shared.ready, index), self._computed_in[index]
         if self._copies is not None:
-            self._copies.send(self._shared.sent_with(index), pairs, ready)
+            self._copies.send(self._shared.sent_with(index), pairs, ready, computed_in)
             return
+        wait_for_streams(computed_in)
         for tensor, place in pairs:
             place.copy_(tensor)
         ready()
@@ -319,8 +323,7 @@ class Exchange:
                 index,
                 "where checkpoints of activations compute it again, use checkpoint(..., use_reentrant=False)",
             )
-            if self._copies is not None:
-                self._copies.note_stream(self._shared.sent_with(index), parameter)
+            self._computed_in[index] |= current_streams([parameter])
             self._waiting[index] -= 1
             if self._waiting[index] == 0:
                 self._layer_done(index)

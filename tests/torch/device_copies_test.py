@@ -138,39 +138,60 @@ class Costs(unittest.TestCase):
 
 
 class CopyOrder(unittest.TestCase):
-    def test_a_copy_waits_for_the_streams_of_all_gradients_of_its_layers(self):
-        """Though a layer is sent by the hook of its last parameter, which has another stream."""
-        device = torch.device("cuda", 0)
-        streams = [mock.MagicMock(device=device, name=f"stream {number}") for number in range(3)]
-        of_copies = mock.MagicMock(device=device)
-        parameters = [mock.Mock(device=device, shape=(0,)) for _ in streams]
-        copies = DeviceCopies()
+    """Of a layer of two parameters and one of another, whose gradients are computed in streams of their own."""
+
+    def setUp(self):
+        self.device = torch.device("cuda", 0)
+        self.streams = [
+            mock.MagicMock(device=self.device, name=f"stream {one}") for one in range(3)
+        ]
+
+    def take_gradients(self, copies, place, before=lambda: None):
+        """What is sent is copied to `place`; `before` is called before each gradient."""
+        parameters = [mock.Mock(device=self.device, shape=(0,)) for _ in self.streams]
         exchange = mock.Mock(
+            _computed_in=[set(), set()],
             _copies=copies,
             _layer_of={id(one): int(number == 2) for number, one in enumerate(parameters)},
+            _layers=[None, None],
             _lock=contextlib.nullcontext(),
+            _pushed=[False, False],
             _sends_factors=(),
             _waiting=[2, 1],  # of parameters
         )
         exchange._shared.sent_with.return_value = range(2)
-        pair = parameters[0], torch.zeros(0)  # of no floats, of which nothing is copied
-        exchange._push = lambda index: copies.send(range(2), [pair], lambda: None)
+        exchange._push = lambda index: Exchange._send(exchange, index, [(parameters[0], place)])
+        with mock.patch.object(torch.cuda, "current_stream") as current:
+            for parameter, stream in zip(parameters, self.streams):
+                current.return_value = stream
+                before()
+                Exchange._on_gradient(exchange, parameter)
+
+    def test_a_copy_waits_for_the_streams_of_all_gradients_of_its_layers(self):
+        """Though a layer is sent by the hook of its last parameter, which has another stream."""
+        of_copies = mock.MagicMock(device=self.device)
+        copies = DeviceCopies()
         with mock.patch.multiple(
             torch.cuda,
             Event=mock.MagicMock(),
             Stream=lambda _: of_copies,
+            current_stream=mock.Mock(),
             device=mock.MagicMock(),
             stream=mock.MagicMock(),
-            current_stream=mock.Mock(),
         ):
-            for parameter, stream in zip(parameters, streams):
-                torch.cuda.current_stream.return_value = stream
-                of_copies.wait_stream.assert_not_called()
-                Exchange._on_gradient(exchange, parameter)
+            # Of no floats, of which nothing is copied.
+            self.take_gradients(copies, torch.zeros(0), of_copies.wait_stream.assert_not_called)
             copies.wait()
             copies.forget()
         waited_for = [call.args[0] for call in of_copies.wait_stream.call_args_list]
-        self.assertCountEqual(waited_for, streams)
+        self.assertCountEqual(waited_for, self.streams)
+
+    def test_a_copy_in_the_hook_of_a_job_that_recovers_waits_for_them_too(self):
+        done = []
+        for number, stream in enumerate(self.streams):
+            stream.wait_stream = lambda other, number=number: done.append((number, other))
+        self.take_gradients(None, mock.Mock(copy_=lambda _: done.append("copied")))
+        self.assertEqual(done, [(1, self.streams[0]), "copied", "copied"])
 
 
 class _InStreams(nn.Sequential):

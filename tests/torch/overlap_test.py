@@ -349,10 +349,7 @@ class LateCopies:
         self._asked = []
         self.fetched = {}  # by layer, for the last time
 
-    def note_stream(self, _together, _tensor):
-        pass
-
-    def send(self, _together, pairs, ready):
+    def send(self, _together, pairs, ready, _computed_in):
         self._asked += [*(lambda pair=pair: pair[1].copy_(pair[0]) for pair in pairs), ready]
 
     def fetch(self, index, _layers, _together, views_of):
