@@ -114,7 +114,7 @@ void StatusTracker::OnRecalibration(const Plan& plan) {
 
 void StatusTracker::OnProgress(const wire::Progress& progress, Time now) {
   if (progress.has_test_accuracy() || progress.has_test_loss()) {
-    TestResult test;
+    LastTest test;
     test.iteration = progress.iteration();
     if (progress.has_test_accuracy()) test.accuracy = progress.test_accuracy();
     if (progress.has_test_loss()) test.loss = progress.test_loss();

@@ -50,7 +50,7 @@ struct NodeStatus {
   std::optional<Straggler> slow;  // if it is steadily slower than the other workers
 };
 
-struct TestResult {
+struct LastTest {
   int64_t iteration = 0;
   std::optional<double> accuracy;
   std::optional<double> loss;
@@ -83,7 +83,7 @@ struct JobStatus {
   History history;
   std::optional<wire::IterationTimeline> timeline;  // the newest, of this worker
   int timeline_rank = 0;
-  std::optional<TestResult> test;
+  std::optional<LastTest> test;
   std::vector<wire::Recovered> recoveries;  // the newest of them
   int64_t recovery_count = 0;               // after a loss, or as the exchange hung
   std::deque<wire::Notice> notices;         // the newest of them

@@ -101,7 +101,7 @@ Json TimelineJson(const JobStatus& status) {
           {"waits", waits}};
 }
 
-Json TestJson(const std::optional<TestResult>& test) {
+Json TestJson(const std::optional<LastTest>& test) {
   if (!test) return nullptr;
   Json json = {{"iteration", test->iteration}};
   json["accuracy"] = test->accuracy ? Json(*test->accuracy) : Json();
