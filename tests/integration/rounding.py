@@ -78,7 +78,10 @@ class MovedTraining:
             self.run_job(
                 f"""
                 cluster {{ workers: 1 servers: 1 }}
-                training {{ solver: "{first}" iterations: 1 seed: 3 threads: 1 }}"""
+                training {{
+                  solver: "{first}" iterations: 1 seed: 3 threads: 1
+                  shuffle: false  # recurrent nets are to say it
+                }}"""
             )
         if move == 0:
             return model
