@@ -285,7 +285,7 @@ void ReadBinaryFile(const std::string& path, google::protobuf::Message& message)
   // What could be read until then may be a message, too.
   if (stream.GetErrno() != 0) ThrowReadError(path, stream.GetErrno(), ExitCode::kDataError);
   if (!is_whole) {
-    throw DataError(path + ": is no " + KindOfFile(message) + ", or is cut off or damaged");
+    throw DataError(path + ": is no " + KindOfFile(message) + " or is truncated or corrupt");
   }
 }
 

@@ -135,7 +135,7 @@ SolverState ReadSolverState(const std::string& path) {
   // Nearly any file can be read as a message whose fields are all optional.
   if (!file.has_iter() || file.iter() < 0) {
     if (IsBinaryModel(path)) RefuseModel(path);
-    throw DataError(path + ": is no .solverstate, or is cut off or damaged: it has no iteration");
+    throw DataError(path + ": is no .solverstate or is truncated or corrupt: it has no iteration");
   }
   SolverState state;
   state.iteration = file.iter();

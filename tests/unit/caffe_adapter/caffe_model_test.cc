@@ -132,7 +132,7 @@ TEST(CaffeModelTest, ModelsThatDoNotFit) {
               HasSubstr("can't read " + directory.Path("none") + ": No such file"));
   std::filesystem::resize_file(directory.Path("m"), 60);
   EXPECT_THAT(MessageOf<DataError>([&] { ReadCaffemodel(directory.Path("m"), net, values); }),
-              HasSubstr(": is no .caffemodel, or is cut off or damaged"));
+              HasSubstr(": is no .caffemodel or is truncated or corrupt"));
   EXPECT_THAT(MessageOf<Error>([&] { WriteCaffemodel("/no/such/dir/m", net, values); }),
               HasSubstr("/no/such/dir/m"));
 }

@@ -124,7 +124,7 @@ TEST(CaffeTransformTest, MeanFileIsCroppedAlong) {
   EXPECT_THAT(MessageOf<DataError>([&] {
                 Apply(parameter, caffe::TRAIN, {1, 3, 3});
               }),
-              HasSubstr("mean.binaryproto: is no .binaryproto, or is cut off or damaged"));
+              HasSubstr("mean.binaryproto: is no .binaryproto or is truncated or corrupt"));
 }
 
 TEST(CaffeTransformTest, ParametersThatDoNotFit) {
