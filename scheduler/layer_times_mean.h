@@ -24,6 +24,9 @@ class LayerTimesMean {
   std::optional<wire::LayerTimes> Add(int worker, wire::LayerTimes times, int layers,
                                       const std::set<int>& workers);
 
+  // A worker is lost. Another one may come for its rank, on another machine.
+  void Forget(int worker) { times_.erase(worker); }
+
   // The workers are these now. The mean, once, if those that it was waited for are gone.
   std::optional<wire::LayerTimes> Remain(const std::set<int>& workers);
 

@@ -12,6 +12,7 @@
 #include "planner/job_plan.h"
 #include "proto/job_config.h"
 #include "proto/lanes.h"
+#include "proto/plan_members.h"
 #include "proto/update_rule_message.h"
 #include "scheduler/agreement/input_agreement.h"
 #include "scheduler/agreement/model_difference.h"
@@ -387,8 +388,11 @@ void SchedulerActor::SendPlan(const wire::PlanAndModel& plan, Outbox& outbox) {
 
 void SchedulerActor::OnReady(const Envelope& envelope, Outbox& outbox) {
   if (envelope.step != PlanNumber()) return;
-  // It says so again: the start has not reached it.
-  if (phase_ == Phase::kTraining) return SendStart(envelope.from.node, outbox);
+  // It says so again: the start has not reached it. Who has finished tells of that only then, also
+  // while the others agree on when to pause.
+  if (phase_ == Phase::kTraining || phase_ == Phase::kAgreeing || phase_ == Phase::kPausing) {
+    return SendStart(envelope.from.node, outbox);
+  }
   if (phase_ != Phase::kPreparing) return;
   answered_.insert(envelope.from.node);
   if (static_cast<int>(answered_.size()) == view_.nodes_size()) StartTraining(outbox);
@@ -415,7 +419,7 @@ void SchedulerActor::StartTraining(Outbox& outbox) {
   quiet_.Heard(outbox.now);
   LookForProgress(outbox);
   if (IsElastic()) roster_.OpenTo(MostWorkers());
-  TellLayerTimes(times_.Remain(RanksOf(Role::kWorker)), outbox);
+  TellLayerTimes(times_.Remain(RanksOfWorkers(plan_.plan())), outbox);
   if (snapshot_by_) RequestSnapshot(outbox);
   AgreeOnStop(outbox);
   TryChangeMembers(outbox);

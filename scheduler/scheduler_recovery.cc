@@ -38,6 +38,7 @@ void SchedulerActor::Lose(const std::vector<NodeId>& nodes, const std::string& c
     roster_.Forget(id);
     leaving_.erase(id);
     declarations_.Forget(id);
+    if (id.role == Role::kWorker) times_.Forget(id.rank);
     ++losses_without_progress_[id];
   }
   Tell("lost " + names + ": " + cause, outbox);

@@ -12,8 +12,9 @@ void SchedulerActor::OnLayerTimes(const Envelope& envelope, Outbox& outbox) {
       !times.ParseFromString(envelope.body.ToString())) {
     return;
   }
+  // While a lost worker's is awaited the mean of the others would be taken for one under this plan.
   TellLayerTimes(times_.Add(envelope.from.node.rank, std::move(times), plan_.model().layers_size(),
-                            RanksOf(Role::kWorker)),
+                            RanksOfWorkers(plan_.plan())),
                  outbox);
 }
 

@@ -50,6 +50,17 @@ TEST(LayerTimesMeanTest, IsNotOfWorkersThatAreLost) {
   EXPECT_THAT(mean->forward_ms(), ElementsAre(2));
 }
 
+// Another process has the rank, on a machine that may be slower.
+TEST(LayerTimesMeanTest, IsOfWhoCameForALostWorkersRank) {
+  LayerTimesMean times;
+  times.Add(1, TimesOfLayer(7), 1, {0, 1});
+  times.Forget(1);
+  EXPECT_FALSE(times.Add(0, TimesOfLayer(1), 1, {0, 1}));
+  const auto mean = times.Add(1, TimesOfLayer(3), 1, {0, 1});
+  ASSERT_TRUE(mean);
+  EXPECT_THAT(mean->forward_ms(), ElementsAre(2));
+}
+
 TEST(LayerTimesMeanTest, IsToldOnceAlsoWhereWorkersCome) {
   LayerTimesMean times;
   times.Add(0, TimesOfLayer(1), 1, {0, 1});
