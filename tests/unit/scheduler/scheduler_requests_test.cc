@@ -70,6 +70,20 @@ TEST_F(SchedulerRequestsTest, AnOfferThatIsMadeAgainIsAnsweredAgain) {
   EXPECT_EQ(outbox_.messages.size(), 1u) << "the other one knows";
 }
 
+// One that has finished offers nothing, and says what it did only when it has the start.
+TEST_F(SchedulerRequestsTest, WhoLacksTheStartIsSentItAlsoWhileTheOthersPause) {
+  BeginTraining();
+  Ask(MessageKind::kStopTraining);
+  Envelope ready;
+  ready.kind = MessageKind::kReady;
+  ready.step = static_cast<uint32_t>(plan_.plan().number());
+  SendAs(kWorkers[1], ready);
+  EXPECT_TRUE(HasSent(MessageKind::kStart)) << "while they agree";
+  for (const NodeId& worker : kWorkers) Offer(worker, 3);
+  SendAs(kWorkers[1], ready);
+  EXPECT_TRUE(HasSent(MessageKind::kStart)) << "while they pause";
+}
+
 TEST_F(SchedulerRequestsTest, WhoOffersAgainIsToldAgainWhereTheJobStops) {
   BeginTraining();
   Ask(MessageKind::kStopTraining);
