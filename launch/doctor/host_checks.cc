@@ -199,9 +199,21 @@ void CheckInterface(const CheckedHost& host, Report& report) {
                   " behind all");
 }
 
+void CheckAsked(const CheckedHost& host, Report& report) {
+  const std::vector<std::string>& unasked = host.facts.unasked;
+  if (unasked.empty()) return;
+  const std::string others =
+      unasked.size() == 1 ? "" : " and " + std::to_string(unasked.size() - 1) + " other(s)";
+  report.Warn(
+      host.name + " finds names so slowly that it had no time for " + unasked.front() + others,
+      "look at its name servers (/etc/resolv.conf there), or write addresses behind the "
+      "names in the hosts file");
+}
+
 Findings CheckNames(const CheckedHosts& hosts) {
   Report report("names");
   for (const CheckedHost& host : hosts) CheckInterface(host, report);
+  for (const CheckedHost& host : hosts) CheckAsked(host, report);
   for (const CheckedHost& named : hosts) {
     std::map<std::string, std::string> found;  // by address: who finds it there
     for (const CheckedHost& asking : hosts) {

@@ -18,9 +18,10 @@ constexpr const char* kPrograms[] = {"poseidon_scheduler", "poseidon_server"};
 
 // Shell functions: a line of a fact; a file's fingerprint; the nearest directory that is there; a
 // host's address and the device that leads there; whether whole packets reach the host that was
-// looked up last. A machine that has no address but those of its loopback device finds these only
-// where no family is asked for. Names whose name server is silent or slow take 15 s, all together;
-// then nothing is said of those that are left. What each host may take anyway does not count.
+// looked up last. Names whose name server is silent or slow take 15 s, all together,
+// and the last one the time that is left once more; those that are left then are said not to have
+// been asked for, and so is who has not been found in less time than the first has. What each host
+// may take anyway does not count.
 constexpr const char* kFunctions = R"sh(
 PATH=$PATH:/usr/sbin:/sbin
 say() { printf '%s' "$1"; shift; for value; do printf '\t%s' "$value"; done; printf '\n'; }
@@ -41,17 +42,22 @@ try() {
 can_read() { [ -r "$1" ] && { [ ! -d "$1" ] || [ -r "$1/data.mdb" ] || [ -r "$1/CURRENT" ]; }; }
 hundredths() { read -r uptime idle < "$root/proc/uptime"; echo "${uptime%.*}${uptime#*.}"; }
 patience=1500  # hundredths of a second
+longest=$((patience / 200 + 1))
 look_up() {
   device=
   address=
-  [ $patience -gt 0 ] || return
-  for family in ahostsv4 ahostsv6 ahosts; do
-    began=$(hundredths)
-    found=$(timeout $((patience / 200 + 1)) getent $family "$1") && address=${found%% *}
-    spent=$(($(hundredths) - began))
-    [ $spent -lt 5 ] || patience=$((patience - spent))
-    [ -z "$address" ] && [ $spent -lt 100 ] || break
-  done
+  [ $patience -gt 0 ] || { say unasked "$1"; return; }
+  limit=$((patience / 200 + 1))
+  began=$(hundredths)
+  found=$(timeout $limit getent ahosts "$1")
+  code=$?
+  spent=$(($(hundredths) - began))
+  [ $spent -lt 5 ] || patience=$((patience - spent))
+  # With more time it might be found.
+  [ $code -ne 124 ] || [ $limit -eq $longest ] || { say unasked "$1"; return; }
+  # The first one of IPv4, or else the first.
+  address=$(printf '%s\n' "$found" | sed -n '/^[^ ]*:/!{s/ .*//;p;q;}')
+  [ -n "$address" ] || address=${found%% *}
   say resolved "$1" "$address"
   [ -n "$address" ] &&
     device=$(ip -o route get "$address" 2>/dev/null | sed -n 's/.* dev \([^ ]*\).*/\1/p') &&
@@ -136,6 +142,7 @@ const std::map<std::string, Reader>& Readers() {
       {"broken", [](const Values& v, HostFacts& facts) { facts.broken[v[0]] = v[1]; }},
       {"file", [](const Values& v, HostFacts& facts) { facts.files[v[0]] = v[1]; }},
       {"resolved", [](const Values& v, HostFacts& facts) { facts.resolved[v[0]] = v[1]; }},
+      {"unasked", [](const Values& v, HostFacts& facts) { facts.unasked.push_back(v[0]); }},
       {"route", [](const Values& v, HostFacts& facts) { facts.routes[v[0]] = v[1]; }},
       {"interface",
        [](const Values& v, HostFacts& facts) {

@@ -48,6 +48,7 @@ struct HostFacts {
   std::map<std::string, std::string> broken;    // by name: what one says that can't be started
   std::map<std::string, std::string> files;     // fingerprints by path
   std::map<std::string, std::string> resolved;  // by name: the address, "" if there is none
+  std::vector<std::string> unasked;             // names that there was no time to look up
   std::map<std::string, std::string> routes;    // by name: the interface that leads there
   std::vector<NetworkInterface> interfaces;
   std::optional<bool> whole_packets;  // whether one of the MTU's size reaches the next host

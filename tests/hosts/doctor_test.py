@@ -152,7 +152,7 @@ class SoundHostsTest(DoctorTest):
     def test_a_name_whose_name_server_is_silent(self):
         path = self.silent_names()
         self.shell = self.write_shell(path)
-        self.write("hosts", "a 127.0.0.1\nb silent\n")
+        self.write("hosts", "a 192.0.2.1\nb silent\n")
         here = self.write("doctor", f'#!/bin/sh\n{path} exec "$@"\n')
         config = self.write("config.prototxt", cluster.replay_config())
         doctor = self.start(

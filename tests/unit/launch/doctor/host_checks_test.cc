@@ -151,6 +151,13 @@ TEST_F(HostChecksTest, NamesThatAreNotFound) {
   ExpectError(CheckNames(hosts_), "node1 does not find node0", HasSubstr("hosts file"));
 }
 
+TEST_F(HostChecksTest, NamesThatThereWasNoTimeFor) {
+  facts().resolved.erase("node0");
+  facts().unasked = {"node0"};
+  ExpectWarning(CheckNames(hosts_), "node1 finds names so slowly that it had no time for node0",
+                HasSubstr("name servers"));
+}
+
 TEST_F(HostChecksTest, NamesThatMeanLoopback) {
   facts().interfaces.push_back({"lo", "::1", 65536, "noqueue"});
   for (const std::string loopback : {"127.0.1.1", "::1"}) {  // the first as Debian's installer does

@@ -13,6 +13,8 @@
 namespace poseidon {
 namespace {
 
+using testing::ElementsAre;
+
 TEST(HostFacts, AreReadFromLines) {
   const HostFacts facts = ParseFacts(
       "Last login: yesterday\n"
@@ -22,6 +24,7 @@ TEST(HostFacts, AreReadFromLines) {
       "program\tposeidon_server\n"
       "resolved\tnode1\t10.0.0.2\n"
       "resolved\tnode2\n"
+      "unasked\tnode3\n"
       "route\tnode1\teth0\n"
       "interface\teth0\t10.0.0.1\t1500\tfq_codel\n"
       "whole_packets\tno\n"
@@ -37,6 +40,7 @@ TEST(HostFacts, AreReadFromLines) {
   EXPECT_EQ(facts.programs.at("poseidon_server"), "");
   EXPECT_EQ(facts.resolved.at("node1"), "10.0.0.2");
   EXPECT_EQ(facts.resolved.at("node2"), "");
+  EXPECT_THAT(facts.unasked, ElementsAre("node3"));
   EXPECT_EQ(facts.routes.at("node1"), "eth0");
   ASSERT_EQ(facts.interfaces.size(), 1u);
   EXPECT_EQ(facts.interfaces[0].address, "10.0.0.1");
@@ -178,16 +182,21 @@ class SlowNames : public testing::Test {
                       "  read -r uptime idle < $here/proc/uptime\n"
                       "  echo $((${uptime%.*} + $1)).00 0.00 > $here/proc/uptime\n"
                       "}\n"
+                      "seconds=${4##*-}\n"
                       "case $4 in\n"
                       "  silent*) takes $1; exit 124 ;;\n"
-                      "  lost*) takes 2; exit 2 ;;\n"
-                      "  slow*) takes 3; echo 10.0.0.1 ; exit 0 ;;\n"
-                      "  none*) exit 2 ;;\n"
+                      "  *-*) [ $seconds -lt $1 ] || { takes $1; exit 124; }; takes $seconds ;;\n"
                       "esac\n"
-                      "echo $4\n",
+                      "case $4 in\n"
+                      "  lost*|none*) exit 2 ;;\n"
+                      "  slow*) echo 10.0.0.1 STREAM $4 ;;\n"
+                      "  six) echo fd00::1 STREAM $4 ;;\n"
+                      "  both) printf 'fd00::1 STREAM\\n10.0.0.2 STREAM\\n10.0.0.3 STREAM\\n' ;;\n"
+                      "  *) echo $4 ;;\n"
+                      "esac\n",
                       asked);
   }
-  // The seconds that each name was given, by family.
+  // The seconds that each name was given.
   std::string Waited() const {
     return ReadRegularFile(directory_.Path("waited"), ExitCode::kFailure);
   }
@@ -199,26 +208,28 @@ class SlowNames : public testing::Test {
 TEST_F(SlowNames, AreNotFoundWhereTheNameServerIsSilent) {
   const HostFacts facts =
       AnswerOf({"silent1", "127.0.0.1", "silent2", "silent3", "silent4", "silent5"});
-  const std::map<std::string, std::string> found = {{"127.0.0.1", "127.0.0.1"},
-                                                    {"silent1", ""},
-                                                    {"silent2", ""},
-                                                    {"silent3", ""},
-                                                    {"silent4", ""}};
+  const std::map<std::string, std::string> found = {{"127.0.0.1", "127.0.0.1"}, {"silent1", ""}};
   EXPECT_EQ(facts.resolved, found);
+  EXPECT_THAT(facts.unasked, ElementsAre("silent2", "silent3", "silent4", "silent5"))
+      << "with as much time as the first they might have been found";
   EXPECT_EQ(Waited(), "8\n4\n4\n2\n1\n");
 }
 
 TEST_F(SlowNames, OfAResolverThatGivesUpByItselfAreAskedForAsLong) {
   std::vector<std::string> names;
-  for (int i = 1; i <= 20; ++i) names.push_back("lost" + std::to_string(i));
-  EXPECT_EQ(AnswerOf(names).resolved.size(), 8u);
+  for (int i = 1; i <= 20; ++i) names.push_back("lost" + std::to_string(i) + "-2");
+  const HostFacts facts = AnswerOf(names);
+  EXPECT_EQ(facts.resolved.size(), 6u);
+  EXPECT_EQ(facts.unasked.size(), 14u);
   EXPECT_EQ(Waited(), "8\n7\n6\n5\n4\n3\n2\n1\n");
 }
 
 TEST_F(SlowNames, ThatAreFoundTakeTheirTimeToo) {
-  const HostFacts facts = AnswerOf({"slow1", "slow2", "slow3", "slow4", "slow5", "slow6"});
-  EXPECT_EQ(facts.resolved.size(), 5u);
-  EXPECT_EQ(facts.resolved.at("slow5"), "10.0.0.1");
+  const HostFacts facts =
+      AnswerOf({"slow1-3", "slow2-3", "slow3-3", "slow4-3", "slow5-3", "slow6-3"});
+  EXPECT_EQ(facts.resolved.size(), 4u);
+  EXPECT_EQ(facts.resolved.at("slow4-3"), "10.0.0.1");
+  EXPECT_THAT(facts.unasked, ElementsAre("slow5-3", "slow6-3"));
 }
 
 TEST_F(SlowNames, AreNotThoseThatAreSoonKnownNotToBeThere) {
@@ -228,6 +239,12 @@ TEST_F(SlowNames, AreNotThoseThatAreSoonKnownNotToBeThere) {
   const HostFacts facts = AnswerOf(names);
   EXPECT_EQ(facts.resolved.size(), 21u);
   EXPECT_EQ(facts.resolved.at("node"), "node");
+}
+
+TEST_F(SlowNames, MeanAddressesOfIpv4WhereThereAreSome) {
+  const HostFacts facts = AnswerOf({"six", "both"});
+  EXPECT_EQ(facts.resolved.at("six"), "fd00::1");
+  EXPECT_EQ(facts.resolved.at("both"), "10.0.0.2");
 }
 
 // It is one argument of the remote shell, for which Linux has a bound of its own (MAX_ARG_STRLEN).
