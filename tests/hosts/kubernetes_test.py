@@ -280,7 +280,7 @@ class ManifestTest(unittest.TestCase):
         self.assertEqual([rule["action"] for rule in rules], ["FailJob", "Ignore", "FailJob"])
         self.assertEqual(
             rules[2]["onExitCodes"],
-            {"containerName": keys, "operator": "NotIn", "values": [0, KILLED]},
+            {"containerName": keys, "operator": "In", "values": [1, 126, 127]},
         )
         # So the API demands it.
         for rule in (rules[0], rules[2]):
