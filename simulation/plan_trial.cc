@@ -17,8 +17,9 @@ namespace {
 // Of a short trial, some 1.5 seconds on one core. A ring of ten workers takes VGG19 half of it.
 constexpr double kMostMessagesOfShort = 500'000;
 
-// Bytes of a trial's nodes, as of 50,000 workers of a small net, each with a server.
-constexpr double kMostMemory = 2e9;
+// Bytes of a trial's nodes, as of 6,000 workers of a small net, each with a server. A search makes
+// two at a time, and an experiment searches for as many plans at once as it has threads.
+constexpr double kMostMemory = 0.25e9;
 
 // Of a long trial, some 0.2 seconds.
 constexpr double kMostMessagesOfLong = 60'000;
