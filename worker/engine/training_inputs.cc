@@ -87,13 +87,13 @@ std::vector<bool> LayersBesideModel(const Engine& engine) {
   return beside;
 }
 
-// Returns whether all files can be read and fit. Whoever needs them, at the job's start, says why
-// not when it sets its values.
+// Returns whether all files can be read now and fit. Whoever needs them, at the job's start, says
+// why not when it sets its values.
 bool TryReadWeights(const std::vector<std::string>& weights, const NetDescription& net,
                     NetValues& values) {
   try {
     for (const std::string& path : weights) ReadCaffemodel(path, net, values);
-  } catch (const DataError&) {
+  } catch (const Error&) {
     return false;
   }
   return true;
