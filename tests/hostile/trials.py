@@ -344,8 +344,8 @@ TRIALS = (
         (SUCCESS, FAILURE),
         "No space left|room on its disk|summary: ",
         rounds=0,
-        slow_rounds=20,
-        seconds=60,
+        slow_rounds=6,
+        seconds=90,  # 60 of which the summary waits for room
     ),
     Trial(
         "full temporary directory, run",
