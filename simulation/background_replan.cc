@@ -106,7 +106,7 @@ bool BackgroundReplan::PlanChanged(const wire::PlanAndModel& current) {
   if (!IsOpen(*asked_, current.plan())) return false;
   const Asked asked = *std::exchange(asked_, {});
   Ask(asked.job, current, asked.measured, asked.factor);
-  return asked.found.has_value();
+  return asked.found && asked_;  // unless no thread could be started
 }
 
 void BackgroundReplan::GiveUp() {

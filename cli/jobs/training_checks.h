@@ -9,8 +9,8 @@
 
 namespace poseidon {
 
-// Throws ConfigError for a recipe or an order of records that does not go with the solver or the
-// layers of its train net. Reads no data.
+// Throws ConfigError for a recipe, a batch or an order of records that does not go with the solver
+// or the layers of its train net. Reads no data.
 void CheckRecipe(const Job& job, const Solver& solver);
 
 // Throws DataError, with how to make them, if data that training and its tests read are not there,

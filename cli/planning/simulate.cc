@@ -2,6 +2,7 @@
 
 #include <glog/logging.h>
 
+#include <algorithm>
 #include <cmath>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -101,7 +102,7 @@ ClusterAnswer SimulateModel(const PlanOptions& options, int iterations,
   if (failures) {
     CheckCanRecover(job);  // before simulations that can take minutes
     // The net's own warnings have been said by now, and that simulated nodes are lost is no news.
-    FLAGS_minloglevel = google::GLOG_ERROR;
+    FLAGS_minloglevel = std::max<int>(FLAGS_minloglevel, google::GLOG_ERROR);
   }
   DisturbUnlessSaid(*job.mutable_cluster());
   const Cluster& cluster = job.cluster();

@@ -26,8 +26,9 @@ void ZmqConnections::Collect() {
       ended_.push_back(event->value);
     } else if (!std::exchange(told_of_turned_away_, true)) {
       LOG(WARNING)
-          << "turned away a connection that does not speak ZeroMQ, or has another key than "
-             "this job or none (security.key_file); further ones are only counted";
+          << "turned away a connection that does not speak ZeroMQ, has another key than this "
+             "job or none (security.key_file), or is of another build; further ones are only "
+             "counted";
     }
   }
 }

@@ -54,7 +54,7 @@ struct ZmqOptions {
   // With a key all connections are encrypted, and only nodes with the same key get in or are spoken
   // to (CurveZMQ). Without one, anybody who reaches a port is taken for a node of the job.
   std::optional<JobKey> key;
-  // Networks that connections may come from and go to, as core/net/ip_networks.h takes them;
+  // Networks that connections may come from, as core/net/ip_networks.h takes them;
   // empty: all. The machine's own loopback always may.
   std::vector<std::string> allowed;
   // How many of the last frames of each lane, and of the program's activities, are kept for those

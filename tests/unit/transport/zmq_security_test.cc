@@ -233,7 +233,8 @@ std::string Ask(zmq::context_t& context, const std::string& address) {
   zmq::socket_t socket(context, zmq::socket_type::req);
   socket.set(zmq::sockopt::linger, 0);
   socket.connect("inproc://zeromq.zap.01");
-  const std::array<std::string, 6> question = {"1.0", "1", "poseidon", address, "", "NULL"};
+  const std::array<std::string, 8> question = {"1.0", "1",     "poseidon", address,
+                                               "",    "PLAIN", "name",     ""};
   for (size_t i = 0; i < question.size(); ++i) {
     socket.send(zmq::buffer(question.at(i)),
                 i + 1 < question.size() ? zmq::send_flags::sndmore : zmq::send_flags::none);
