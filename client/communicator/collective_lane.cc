@@ -25,6 +25,11 @@ void CollectiveLane::OnMessage(const Envelope& envelope, Outbox& outbox) {
     BeginCall(outbox);
   } else if (envelope.kind == MessageKind::kReduce) {
     Receive(envelope, outbox);
+  } else if (envelope.kind == MessageKind::kRegister && envelope.from.node.role == Role::kWorker &&
+             envelope.from.node.rank == rank_) {
+    std::erase_if(early_, [rank = static_cast<int>(envelope.chunk)](const Envelope& frame) {
+      return frame.from.node.rank == rank;
+    });
   }
 }
 

@@ -13,7 +13,8 @@ namespace poseidon {
 
 // An actor. A kGradientReady of the application begins the call; when the lane's chunks are done
 // the application gets a kBucketFresh with the call's number, and the floats are still leased to
-// the frames that have not left. Frames of later calls wait for theirs.
+// the frames that have not left. Frames of later calls wait for theirs; a kRegister of this node
+// drops those of the rank that is its chunk, of which another process has come.
 //
 // Throws ProtocolError naming a rank that made another call than this one.
 class CollectiveLane : public Actor {

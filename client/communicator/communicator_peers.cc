@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <optional>
 #include <set>
 #include <utility>
@@ -57,8 +58,8 @@ bool AreOnOneMachine(const std::vector<std::string>& endpoints) {
 // lane.
 class ControlLane : public Actor {
  public:
-  ControlLane(int rank, int workers, Payload registration)
-      : rank_(rank), workers_(workers), registration_(std::move(registration)) {}
+  ControlLane(int rank, int workers, int lanes, Payload registration)
+      : rank_(rank), workers_(workers), lanes_(lanes), registration_(std::move(registration)) {}
 
   void OnMessage(const Envelope& envelope, Outbox& outbox) override {
     const NodeId& node = envelope.from.node;
@@ -70,7 +71,7 @@ class ControlLane : public Actor {
         registered_.contains(node.rank)) {
       ended_.insert(node.rank);
     }
-    if (envelope.kind == MessageKind::kRegister) registered_.insert(node.rank);
+    if (envelope.kind == MessageKind::kRegister) Register(envelope, outbox);
     if (envelope.kind == MessageKind::kHeartbeat) {
       Envelope answer;
       answer.kind = MessageKind::kHeartbeatAck;
@@ -85,6 +86,23 @@ class ControlLane : public Actor {
   }
 
  private:
+  // What an earlier process of that rank has sent of the first call is not the sum's. It is dropped
+  // before this one is answered, which sends nothing before.
+  void Register(const Envelope& envelope, Outbox& outbox) {
+    const int rank = envelope.from.node.rank;
+    std::string process = envelope.body.ToString();
+    const auto [known, is_first] = registered_.try_emplace(rank, process);
+    if (is_first || known->second == process) return;
+    known->second = std::move(process);
+    for (int lane = 0; lane < lanes_; ++lane) {
+      Envelope forget;
+      forget.kind = MessageKind::kRegister;
+      forget.to = Here(kFirstDataLane + lane);
+      forget.chunk = static_cast<uint32_t>(rank);
+      outbox.Send(std::move(forget));
+    }
+  }
+
   // A rank that was started with more of them than there are here, so that it throws. Whether this
   // one does is the application's to say.
   void MeetSurplus(const Envelope& envelope, Outbox& outbox) {
@@ -114,10 +132,11 @@ class ControlLane : public Actor {
 
   const int rank_;
   const int workers_;
+  const int lanes_;
   const Payload registration_;
-  // Those that this communicator is of. Who has not come yet may have ended an earlier one, of the
-  // same endpoints.
-  std::set<int> registered_;
+  // Those that this communicator is of, and what tells their processes apart. Who has not come yet
+  // may have ended an earlier one, of the same endpoints.
+  std::map<int, std::string> registered_;
   // Those that have made calls and ended theirs: what they say now is of another.
   std::set<int> ended_;
 };
@@ -151,7 +170,8 @@ CommunicatorPeers::CommunicatorPeers(const CommunicatorOptions& options, ZmqRunt
       on_one_machine_(AreOnOneMachine(options.endpoints)),
       registration_(Payload::FromString(Registration())) {
   const int workers = static_cast<int>(options.endpoints.size());
-  runtime.Attach(kControlLane, std::make_unique<ControlLane>(options.rank, workers, registration_));
+  runtime.Attach(kControlLane, std::make_unique<ControlLane>(options.rank, workers, options.lanes,
+                                                             registration_));
   for (const int rank : Others({})) {
     const HostAndPort endpoint = ParseEndpoint(options.endpoints[rank]);
     runtime.SetRoute(ControlLaneOf(rank), "tcp://" + endpoint.ToString());
