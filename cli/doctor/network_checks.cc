@@ -218,7 +218,8 @@ std::vector<HostLink> LinksBetween(const std::vector<wire::LinkReport>& reports,
   return links;
 }
 
-Findings CheckPorts(const Cluster& cluster, bool taken, const std::string& failure) {
+Findings CheckPorts(const Cluster& cluster, bool taken, const LinkMeasurements& measured) {
+  const std::string& failure = measured.failure;
   Findings findings;
   const std::string port = "port " + std::to_string(cluster.scheduler_port()) + " of this machine";
   if (taken) {
@@ -233,6 +234,9 @@ Findings CheckPorts(const Cluster& cluster, bool taken, const std::string& failu
     findings.push_back(
         {FindingLevel::kGood, kPorts,
          "daemons on all hosts reach each other and the scheduler at " + cluster.scheduler_host()});
+  } else if (!measured.is_silence) {
+    findings.push_back({FindingLevel::kError, kPorts,
+                        "daemons on the hosts could not run: " + failure, "as it says"});
   } else if (taken) {
     // What is open for the job need not be so for other ports.
     findings.push_back({FindingLevel::kWarning, kLinks,

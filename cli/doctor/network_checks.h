@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "launch/doctor/finding.h"
+#include "launch/doctor/link_measurement.h"
 #include "proto/job.pb.h"
 #include "proto/model.pb.h"
 #include "proto/wire.pb.h"
@@ -26,8 +27,7 @@ std::vector<HostLink> LinksBetween(const std::vector<wire::LinkReport>& reports,
 
 // What daemons on the hosts have found, with a scheduler at the host and port of `cluster`.
 // `taken`: somebody listens at that port now, so they had another one, which a firewall may close.
-// `failure`: why they could not meet; empty: they have.
-Findings CheckPorts(const Cluster& cluster, bool taken, const std::string& failure);
+Findings CheckPorts(const Cluster& cluster, bool taken, const LinkMeasurements& measured);
 
 // A finding for each link, beside what `claimed` says of it; no network is claimed where the config
 // does not describe one. Where there are more than all of 8 hosts' a finding for all good ones

@@ -220,7 +220,7 @@ class Doctor {
     const bool is_taken = cluster.has_scheduler_port() && IsPairTaken(cluster.scheduler_port());
     if (is_taken) job.mutable_cluster()->clear_scheduler_port();
     const LinkMeasurements measured = MeasureLinks(job, hosts, shell_, interruption_);
-    Append(CheckPorts(cluster, is_taken, measured.failure), findings_);
+    Append(CheckPorts(cluster, is_taken, measured), findings_);
     std::optional<Network> claimed;
     if (config_.job.cluster().has_network()) claimed = config_.job.cluster().network();
     links_ = LinksBetween(measured.reports, names);

@@ -107,6 +107,7 @@ LinkMeasurements MeasureLinks(const Job& job, const std::vector<Host>& hosts,
   measured.reports = ReportsIn(summary, workers);
   if (code != ExitCode::kSuccess) {
     measured.failure = FailureText(summary, directory.path(), hosts);
+    measured.is_silence = code == ExitCode::kDeadlineExceeded || code == ExitCode::kPeerLost;
   }
   return measured;
 }

@@ -19,6 +19,8 @@ struct LinkMeasurements {
   // places further. As many as have come.
   std::vector<wire::LinkReport> reports;
   std::string failure;  // why the daemons could not do it; empty: they have
+  // It is that some were not heard, or not in time, as where a firewall parts them.
+  bool is_silence = false;
 };
 
 // The least that has links to measure: a layer without time to speak of, for one iteration, on

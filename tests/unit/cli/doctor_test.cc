@@ -41,11 +41,24 @@ Findings Checked(double latency, double goodput) {
   return CheckLinks(OneLink(latency, goodput), claimed);
 }
 
+const LinkMeasurements kSilence = {{}, "node 1 is missing", true};
+
+// Which no other port would change.
+TEST(CheckPorts, DaemonsThatDoNotRunAreAnErrorAlsoBesideTheJob) {
+  for (const bool taken : {false, true}) {
+    const Findings failed = CheckPorts({}, taken, {{}, "worker 1 could not be started", false});
+    EXPECT_EQ(failed.back().level, FindingLevel::kError);
+    EXPECT_EQ(failed.back().text,
+              "daemons on the hosts could not run: worker 1 could not be started");
+    EXPECT_EQ(failed.back().mend, "as it says");
+  }
+}
+
 TEST(CheckPorts, WhatWasNotTriedAtTheConfigsOwnPortIsNoError) {
   Cluster cluster;
   cluster.set_scheduler_host("10.0.0.1");
   cluster.set_scheduler_port(29000);
-  const Findings failed = CheckPorts(cluster, /*taken=*/true, "node 1 is missing");
+  const Findings failed = CheckPorts(cluster, /*taken=*/true, kSilence);
   ASSERT_EQ(failed.size(), 2u);
   EXPECT_EQ(CountOf(FindingLevel::kError, failed), 0);
   EXPECT_EQ(failed[0].text,
@@ -57,7 +70,7 @@ TEST(CheckPorts, WhatWasNotTriedAtTheConfigsOwnPortIsNoError) {
             "is missing");
   EXPECT_EQ(failed[1].mend,
             "look again when nothing listens at port 29000 of this machine and the next one");
-  const Findings met = CheckPorts(cluster, /*taken=*/true, "");
+  const Findings met = CheckPorts(cluster, /*taken=*/true, {});
   ASSERT_EQ(met.size(), 2u);
   EXPECT_THAT(met[0].text, HasSubstr("while it runs; links are measured at another one"));
   EXPECT_EQ(met[1].level, FindingLevel::kGood);
@@ -65,13 +78,13 @@ TEST(CheckPorts, WhatWasNotTriedAtTheConfigsOwnPortIsNoError) {
 
 TEST(CheckPorts, ThoseToOpenAreTheConfigsOwn) {
   Cluster cluster;
-  const Findings any = CheckPorts(cluster, /*taken=*/false, "node 1 is missing");
+  const Findings any = CheckPorts(cluster, /*taken=*/false, kSilence);
   ASSERT_EQ(any.size(), 1u);
   EXPECT_EQ(any[0].level, FindingLevel::kError);
   EXPECT_EQ(any[0].text, "daemons on the hosts could not meet: node 1 is missing");
   EXPECT_THAT(any[0].mend, HasSubstr("ports 20000 to 32000 of this machine"));
   cluster.set_scheduler_port(29000);
-  EXPECT_THAT(CheckPorts(cluster, /*taken=*/false, "node 1 is missing")[0].mend,
+  EXPECT_THAT(CheckPorts(cluster, /*taken=*/false, kSilence)[0].mend,
               HasSubstr("ports 29000 and 29001 of this machine"));
 }
 
